@@ -14,7 +14,7 @@ use files_proto::record::{Body, Chunk, RecordHead};
 use files_proto::{EntryId, pack};
 
 use super::Sending;
-use super::state::{Desk, End, Job, Lane, Next, Step};
+use super::desk::{Desk, End, Job, Lane, Next, Step};
 use crate::carrier::RecordSender;
 use crate::limits::TCP_LOOK;
 use crate::options::Compress;

@@ -1,9 +1,9 @@
 //! Sending: a thread walks and offers, this one hears what the receiver wants, one for each carrier sends it, and one
-//! writes what is to be said. `state` has what is left to do, `lane` the carriers' threads.
+//! writes what is to be said. `desk` has what is left to do, `lane` the carriers' threads.
 
+mod desk;
 mod lane;
 mod pipe;
-mod state;
 mod tcp;
 
 use std::ffi::OsStr;
@@ -38,8 +38,8 @@ use crate::remembered::{Between, Remembered};
 use crate::source::Source;
 use crate::walk::{Content, Found, Step, Walk};
 use crate::{attributes, filter};
+use desk::{Desk, End};
 use lane::{Compressing, LaneThread};
-use state::{Desk, End};
 use tcp::Tcp;
 
 /// What all threads of a sender share.
@@ -318,7 +318,7 @@ impl<'scope> Conversation<'scope, '_> {
         Ok(())
     }
 
-    fn stored(&mut self, (source, arrived): state::Ended) {
+    fn stored(&mut self, (source, arrived): desk::Ended) {
         self.count(arrived, u64::from(arrived.quic + arrived.tcp > 0));
         if let Some(source) = source {
             self.sending.progress.add(Counter::FilesDone, 1);
@@ -330,7 +330,7 @@ impl<'scope> Conversation<'scope, '_> {
         }
     }
 
-    fn count(&mut self, arrived: state::Arrived, chunks: u64) {
+    fn count(&mut self, arrived: desk::Arrived, chunks: u64) {
         self.totals.quic += arrived.quic;
         self.totals.tcp += arrived.tcp;
         self.sending

@@ -1,0 +1,127 @@
+//! One entry that is open: which of its chunks are to be sent or hashed, and which addresses are known.
+
+use std::sync::Arc;
+
+use files_proto::Ranges;
+use files_proto::content::{Address, RootBuilder, chunk_count};
+
+use crate::source::Source;
+
+/// A file, or another entry, from when it is offered until it ends.
+pub(super) struct Open {
+    /// Of a file.
+    pub(super) source: Option<Arc<Source>>,
+    /// To be sent.
+    pub(super) wanted: Ranges,
+    /// To be hashed only.
+    pub(super) unhashed: Ranges,
+    /// Chunks that threads have in their hands.
+    pub(super) in_hands: u64,
+    /// By chunk, as far as they are known.
+    pub(super) addresses: Vec<Option<Address>>,
+    pub(super) known: u64,
+    pub(super) is_asked: bool,
+    pub(super) is_wanted: bool,
+    is_told: bool,
+}
+
+/// What is left to do for a file after a step.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::send) enum Step {
+    /// Chunks are missing.
+    More,
+    /// The last chunk has been read: this is the file's hash.
+    Complete { root: Address },
+    /// All addresses are known that the receiver asked for.
+    Answer { addresses: Vec<Address> },
+    /// A chunk that was read again is another one than before.
+    Changed,
+}
+
+impl Open {
+    /// Addresses of its chunks that are known from before come with it.
+    pub(super) fn new(source: Option<Arc<Source>>, known: Vec<Option<Address>>) -> Self {
+        let chunks = source.as_ref().map_or(0, |source| chunk_count(source.stamp.size));
+        let mut addresses = known;
+        addresses.resize(usize::try_from(chunks).unwrap_or(usize::MAX), None);
+        let known = addresses.iter().flatten().count() as u64;
+        Self {
+            source,
+            wanted: Ranges::new(),
+            unhashed: Ranges::new(),
+            in_hands: 0,
+            addresses,
+            known,
+            is_asked: false,
+            is_wanted: false,
+            is_told: false,
+        }
+    }
+
+    /// Bytes.
+    pub(super) fn size(&self) -> u64 {
+        self.source.as_ref().map_or(0, |source| source.stamp.size)
+    }
+
+    /// Whether the addresses of all chunks are known.
+    pub(super) fn is_known(&self) -> bool {
+        self.known == self.addresses.len() as u64
+    }
+
+    /// A chunk has been read, which has this address.
+    pub(super) fn read(&mut self, index: u64, address: Address) -> Step {
+        let place = usize::try_from(index)
+            .ok()
+            .and_then(|index| self.addresses.get_mut(index));
+        match place {
+            Some(place @ None) => {
+                *place = Some(address);
+                self.known += 1;
+            }
+            Some(Some(before)) if *before == address => {}
+            _ => return Step::Changed,
+        }
+        if let Some(addresses) = self.answer() {
+            return Step::Answer { addresses };
+        }
+        self.completion()
+    }
+
+    /// Everything that is neither known nor to be sent is to be hashed.
+    pub(super) fn hash_the_rest(&mut self) {
+        let mut rest = Ranges::new();
+        for (index, address) in self.addresses.iter().enumerate() {
+            let index = index as u64;
+            if address.is_none() && (self.is_asked || !self.wanted.contains(index)) {
+                rest.insert(index..index + 1);
+            }
+        }
+        self.unhashed = rest;
+    }
+
+    /// The addresses, once all are known and the receiver has asked for them.
+    pub(super) fn answer(&mut self) -> Option<Vec<Address>> {
+        if !self.is_asked || !self.is_known() {
+            return None;
+        }
+        self.is_asked = false;
+        self.addresses.iter().copied().collect()
+    }
+
+    /// Tells once that the file is complete.
+    pub(super) fn completion(&mut self) -> Step {
+        let is_complete = self.is_wanted && self.is_known() && self.wanted.is_empty() && self.in_hands == 0;
+        if !is_complete || std::mem::replace(&mut self.is_told, true) {
+            return Step::More;
+        }
+        let mut builder = RootBuilder::default();
+        for (index, address) in self.addresses.iter().enumerate() {
+            if let Some(address) = address {
+                builder.insert(index as u64, *address);
+            }
+        }
+        builder
+            .root(self.addresses.len() as u64)
+            .map_or(Step::More, |root| Step::Complete { root })
+    }
+}

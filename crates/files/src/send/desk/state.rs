@@ -1,0 +1,543 @@
+//! What is left to send, as plain data: entries that are open, their chunks that are wanted or to be hashed, and those
+//! under way. No lock, no clock, no file: sources are passed on as they came.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use files_proto::content::{Address, chunk_length};
+use files_proto::limits::{PACK_BYTES_MAX, PACK_FILES_MAX, PACKED_FILE_BYTES_MAX};
+use files_proto::message::{Message, Totals};
+use files_proto::offers::{AnswerError, Offers};
+use files_proto::{Entry, EntryId, Ranges, pack};
+
+use super::open::{Open, Step};
+use crate::carrier::Carrier;
+use crate::source::Source;
+use crate::walk::Stamp;
+
+/// Number of a carrier's thread.
+pub(in crate::send) type Lane = usize;
+
+/// Something for a carrier's thread to do.
+pub(in crate::send) enum Job {
+    /// Read a chunk and send it.
+    Send { source: Arc<Source>, index: u64 },
+    /// Read a chunk, because its address is needed.
+    Hash { source: Arc<Source>, index: u64 },
+    /// Read small files and send them together.
+    Pack(Vec<Arc<Source>>),
+}
+
+/// What a carrier's thread does next.
+pub(in crate::send) enum Next {
+    Job(Job),
+    /// It looks whether its carrier is still there.
+    Nothing,
+    /// The transfer is over.
+    Over,
+}
+
+/// All entries that are open, and what is to be done for them.
+#[derive(Default)]
+pub(super) struct State {
+    offers: Offers,
+    open: BTreeMap<EntryId, Open>,
+    /// Files with chunks to send.
+    chunks: VecDeque<EntryId>,
+    /// Files with chunks to hash, after all that are to be sent.
+    hashes: VecDeque<EntryId>,
+    /// Small files that are wanted.
+    small: VecDeque<EntryId>,
+    small_bytes: u64,
+    under_way: BTreeMap<(EntryId, u64), (Lane, Carrier)>,
+    /// Carriers that take work.
+    allowed: Vec<Carrier>,
+    /// Files of which threads have chunks in their hands, and how many of them there may be.
+    reading: usize,
+    reading_max: Option<usize>,
+    is_offered: bool,
+    is_over: bool,
+    totals: Totals,
+}
+
+/// Of a carrier's chunks that the receiver has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::send) struct Arrived {
+    pub(in crate::send) quic: u64,
+    pub(in crate::send) tcp: u64,
+}
+
+impl Arrived {
+    fn add(&mut self, carrier: Carrier, bytes: u64) {
+        match carrier {
+            Carrier::Quic => self.quic += bytes,
+            Carrier::Tcp => self.tcp += bytes,
+        }
+    }
+}
+
+/// A file that has come to its end, and what of it arrived without being acknowledged.
+pub(in crate::send) type Ended = (Option<Arc<Source>>, Arrived);
+
+/// How an entry ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::send) enum End {
+    Stored,
+    Skipped,
+    Failed,
+}
+
+impl State {
+    /// Whether an entry may be offered.
+    pub(super) fn has_room(&mut self, entry: &Entry) -> bool {
+        self.offers.has_room(entry)
+    }
+
+    /// Takes an entry that is offered; addresses of its chunks that are known from before come with it.
+    pub(super) fn offer(&mut self, entry: &Entry, source: Option<Arc<Source>>, known: Vec<Option<Address>>) {
+        self.offers.offer(entry);
+        self.open.insert(entry.id, Open::new(source, known));
+    }
+
+    /// Everything has been offered: what is told then.
+    pub(super) fn end_offer(&mut self) -> Message {
+        self.is_offered = true;
+        self.offers.end()
+    }
+
+    /// Whether every entry has come to its end.
+    pub(super) fn is_complete(&self) -> bool {
+        self.is_offered && self.offers.open_entries() == 0
+    }
+
+    /// The receiver wants chunks.
+    pub(super) fn want(&mut self, entry: EntryId, chunks: &Ranges) -> Result<(), AnswerError> {
+        let is_open = self.offers.handle_want(entry, chunks)?;
+        if !is_open {
+            return Ok(());
+        }
+        let Some(open) = self.open.get_mut(&entry) else {
+            // It failed meanwhile.
+            return Ok(());
+        };
+        let Some(source) = &open.source else { return Ok(()) };
+        let size = source.stamp.size;
+        let is_first = !std::mem::replace(&mut open.is_wanted, true);
+        if size <= PACKED_FILE_BYTES_MAX {
+            // What wants nothing gets nothing.
+            if chunks.is_empty() {
+                return Ok(());
+            }
+            self.small.push_back(entry);
+            self.small_bytes += size;
+            return Ok(());
+        }
+        chunks.iter().for_each(|range| {
+            open.wanted.insert(range);
+        });
+        if !self.chunks.contains(&entry) {
+            self.chunks.push_back(entry);
+        }
+        if is_first && !open.is_known() {
+            open.hash_the_rest();
+            if !open.unhashed.is_empty() {
+                self.hashes.push_back(entry);
+            }
+        }
+        Ok(())
+    }
+
+    /// The receiver asks for the addresses of all chunks: what is left to do until they are known.
+    pub(super) fn ask(&mut self, entry: EntryId) -> Result<Step, AnswerError> {
+        self.offers.handle_ask(entry)?;
+        let Some(open) = self.open.get_mut(&entry) else {
+            return Ok(Step::More);
+        };
+        open.is_asked = true;
+        if let Some(addresses) = open.answer() {
+            return Ok(Step::Answer { addresses });
+        }
+        open.hash_the_rest();
+        self.hashes.push_front(entry);
+        Ok(Step::More)
+    }
+
+    /// Lets threads read only so many files at once.
+    pub(super) fn limit_files(&mut self, files: usize) {
+        self.reading_max = Some(files.max(1));
+    }
+
+    /// Lets only these carriers take work.
+    pub(super) fn allow(&mut self, carriers: &[Carrier]) {
+        self.allowed = carriers.to_vec();
+    }
+
+    /// What a thread does next.
+    pub(super) fn next(&mut self, lane: Lane, carrier: Carrier) -> Next {
+        if self.is_over {
+            return Next::Over;
+        }
+        let is_allowed = self.allowed.contains(&carrier);
+        let job = is_allowed.then(|| self.take(lane, carrier)).flatten();
+        job.map_or(Next::Nothing, Next::Job)
+    }
+
+    /// A chunk has been read.
+    pub(super) fn read(&mut self, entry: EntryId, index: u64, address: Address) -> Step {
+        self.put_down(entry);
+        let open = self.open.get_mut(&entry);
+        open.map_or(Step::More, |open| open.read(index, address))
+    }
+
+    /// After an answer has been given: whether the file is complete by it.
+    pub(super) fn completion(&mut self, entry: EntryId) -> Step {
+        self.open.get_mut(&entry).map_or(Step::More, Open::completion)
+    }
+
+    /// A job could not be sent, because its carrier failed: others send it, and all that was under way on it.
+    pub(super) fn lose(&mut self, lane: Lane) {
+        let lost: Vec<(EntryId, u64)> = self
+            .under_way
+            .iter()
+            .filter(|(_, (other, _))| *other == lane)
+            .map(|(chunk, _)| *chunk)
+            .collect();
+        for (entry, index) in lost {
+            self.under_way.remove(&(entry, index));
+            let Some(open) = self.open.get_mut(&entry) else {
+                continue;
+            };
+            let size = open.size();
+            if size <= PACKED_FILE_BYTES_MAX {
+                self.small.push_front(entry);
+                self.small_bytes += size;
+            } else {
+                open.wanted.insert(index..index + 1);
+                if !self.chunks.contains(&entry) {
+                    self.chunks.push_front(entry);
+                }
+            }
+        }
+    }
+
+    /// A thread has one chunk less of a file in its hands.
+    pub(super) fn put_down(&mut self, entry: EntryId) {
+        if let Some(open) = self.open.get_mut(&entry)
+            && open.in_hands > 0
+        {
+            open.in_hands -= 1;
+            self.reading -= usize::from(open.in_hands == 0);
+        }
+    }
+
+    /// The receiver has these chunks: how many bytes of them came by each carrier.
+    pub(super) fn acknowledge(&mut self, entry: EntryId, chunks: &Ranges) -> Arrived {
+        let mut arrived = Arrived::default();
+        for range in chunks.iter() {
+            // What was never sent is not acknowledged: a receiver cannot make us walk 2^62 numbers.
+            let under_way = self.under_way.range((entry, range.start)..(entry, range.end));
+            let here: Vec<u64> = under_way.map(|((_, index), _)| *index).collect();
+            for index in here {
+                if let Some((_, carrier)) = self.under_way.remove(&(entry, index)) {
+                    let size = self.open.get(&entry).map_or(0, Open::size);
+                    arrived.add(carrier, chunk_length(size, index));
+                }
+            }
+        }
+        arrived
+    }
+
+    /// The receiver has these entries in their places.
+    pub(super) fn stored(&mut self, entries: &Ranges) -> Result<Vec<Ended>, AnswerError> {
+        let stored = self.offers.handle_stored(entries)?;
+        Ok(stored
+            .into_iter()
+            .filter_map(|entry| self.close(entry, End::Stored))
+            .collect())
+    }
+
+    /// An entry has come to its end; the file that it was, unless it has ended before.
+    pub(super) fn end(&mut self, entry: EntryId, end: End) -> Result<Option<Ended>, AnswerError> {
+        self.offers.finish(entry)?;
+        Ok(self.close(entry, end))
+    }
+
+    /// The file of an entry that is open.
+    pub(super) fn source(&self, entry: EntryId) -> Option<Arc<Source>> {
+        self.open.get(&entry)?.source.clone()
+    }
+
+    /// The known addresses of a file's chunks.
+    pub(super) fn addresses(&self, entry: EntryId) -> Vec<Option<Address>> {
+        let open = self.open.get(&entry);
+        open.map(|open| open.addresses.clone()).unwrap_or_default()
+    }
+
+    /// Files whose chunks are known in part.
+    pub(super) fn partly_read(&self) -> Vec<(Stamp, Vec<Option<Address>>)> {
+        let open = self.open.values();
+        let open = open.filter(|open| open.known > 0 && !open.is_known());
+        open.filter_map(|open| Some((open.source.as_ref()?.stamp, open.addresses.clone())))
+            .collect()
+    }
+
+    pub(super) fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Everybody ends.
+    pub(super) fn end_all(&mut self) {
+        self.is_over = true;
+    }
+
+    fn close(&mut self, entry: EntryId, end: End) -> Option<Ended> {
+        let open = self.open.remove(&entry)?;
+        self.reading -= usize::from(open.in_hands > 0);
+        let size = open.size();
+        let mut arrived = Arrived::default();
+        let under_way = self.under_way.range((entry, 0)..=(entry, u64::MAX));
+        let left: Vec<u64> = under_way.map(|((_, index), _)| *index).collect();
+        for index in left {
+            if let Some((_, carrier)) = self.under_way.remove(&(entry, index)) {
+                arrived.add(carrier, chunk_length(size, index));
+            }
+        }
+        match end {
+            End::Stored => self.totals.stored += 1,
+            End::Skipped => self.totals.skipped += 1,
+            End::Failed => self.totals.failed += 1,
+        }
+        if end != End::Stored {
+            arrived = Arrived::default();
+        }
+        Some((open.source, arrived))
+    }
+
+    fn take(&mut self, lane: Lane, carrier: Carrier) -> Option<Job> {
+        let enough = self.small_bytes >= PACK_BYTES_MAX as u64 / 2 || self.small.len() >= PACK_FILES_MAX;
+        if enough && let Some(job) = self.take_pack(lane, carrier) {
+            return Some(job);
+        }
+        while let Some(entry) = self.chunks.front().copied() {
+            if !self.may_read(entry) {
+                break;
+            }
+            if let Some(open) = self.open.get_mut(&entry)
+                && let Some(index) = open.wanted.first()
+                && let Some(source) = &open.source
+            {
+                let job = Job::Send {
+                    source: Arc::clone(source),
+                    index,
+                };
+                open.wanted.remove(index..index + 1);
+                self.reading += usize::from(open.in_hands == 0);
+                open.in_hands += 1;
+                self.under_way.insert((entry, index), (lane, carrier));
+                return Some(job);
+            }
+            self.chunks.pop_front();
+        }
+        if let Some(job) = self.take_pack(lane, carrier) {
+            return Some(job);
+        }
+        while let Some(entry) = self.hashes.front().copied() {
+            if !self.may_read(entry) {
+                break;
+            }
+            if let Some(open) = self.open.get_mut(&entry)
+                && let Some(index) = open.unhashed.first()
+                && let Some(source) = &open.source
+            {
+                let job = Job::Hash {
+                    source: Arc::clone(source),
+                    index,
+                };
+                open.unhashed.remove(index..index + 1);
+                self.reading += usize::from(open.in_hands == 0);
+                open.in_hands += 1;
+                return Some(job);
+            }
+            self.hashes.pop_front();
+        }
+        None
+    }
+
+    /// Whether a chunk of this file may be read, with those that are being read.
+    fn may_read(&self, entry: EntryId) -> bool {
+        let is_being_read = self.open.get(&entry).is_none_or(|open| open.in_hands > 0);
+        is_being_read || self.reading_max.is_none_or(|max| self.reading < max)
+    }
+
+    fn take_pack(&mut self, lane: Lane, carrier: Carrier) -> Option<Job> {
+        let mut pack = Vec::new();
+        let mut room = (PACK_BYTES_MAX - pack::COUNT_BYTES) as u64;
+        while pack.len() < PACK_FILES_MAX
+            && let Some(entry) = self.small.front().copied()
+        {
+            let source = self.open.get(&entry).and_then(|open| open.source.clone());
+            let size = source.as_ref().map_or(0, |source| source.stamp.size);
+            let cost = size + pack::ITEM_BYTES as u64;
+            if cost > room {
+                break;
+            }
+            self.small.pop_front();
+            self.small_bytes = self.small_bytes.saturating_sub(size);
+            if let Some(source) = source {
+                room -= cost;
+                self.under_way.insert((entry, 0), (lane, carrier));
+                pack.push(source);
+            }
+        }
+        (!pack.is_empty()).then_some(Job::Pack(pack))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use files_proto::Kind;
+
+    use super::*;
+
+    impl State {
+        /// What is there to be done.
+        fn job(&mut self, lane: Lane, carrier: Carrier) -> Option<Job> {
+            match self.next(lane, carrier) {
+                Next::Job(job) => Some(job),
+                Next::Nothing | Next::Over => None,
+            }
+        }
+    }
+
+    fn state(size: u64) -> State {
+        let mut state = State::default();
+        offer(&mut state, 0, size);
+        state.allow(&[Carrier::Quic, Carrier::Tcp]);
+        state
+    }
+
+    fn offer(state: &mut State, id: EntryId, size: u64) {
+        let stamp = Stamp {
+            device: 1,
+            inode: 1 + id,
+            size,
+            modified: 0,
+            changed: 0,
+            mode: 0o644,
+            is_sparse: false,
+        };
+        let source = Arc::new(Source::new(id, PathBuf::from("file"), "file".to_owned(), stamp));
+        let entry = Entry {
+            id,
+            parent: None,
+            name: b"file".to_vec(),
+            kind: Kind::File { size },
+            mode: 0o644,
+            modified_ns: 0,
+            attributes: Vec::new(),
+        };
+        assert!(state.has_room(&entry));
+        state.offer(&entry, Some(source), Vec::new());
+    }
+
+    fn index_of(job: Option<Job>) -> u64 {
+        match job {
+            Some(Job::Send { index, .. }) => index,
+            Some(Job::Hash { index, .. }) => 1_000 + index,
+            Some(Job::Pack(sources)) => 2_000 + sources.len() as u64,
+            None => panic!("there is nothing to do"),
+        }
+    }
+
+    #[test]
+    fn what_a_lost_carrier_had_is_sent_by_another_and_what_arrived_is_not() {
+        let mut state = state(4 << 20);
+        state.want(0, &Ranges::from_range(0..4)).unwrap();
+        for expected in 0..3 {
+            assert_eq!(index_of(state.job(1, Carrier::Tcp)), expected);
+            assert_eq!(state.read(0, expected, [expected as u8; 32]), Step::More);
+        }
+        assert_eq!(index_of(state.job(2, Carrier::Quic)), 3);
+        let arrived = state.acknowledge(0, &Ranges::from_range(1..2));
+        assert_eq!((arrived.quic, arrived.tcp), (0, 1 << 20));
+        state.lose(1);
+        assert_eq!(index_of(state.job(2, Carrier::Quic)), 0);
+        assert_eq!(index_of(state.job(2, Carrier::Quic)), 2);
+        state.read(0, 0, [0; 32]);
+        state.read(0, 2, [2; 32]);
+        assert!(matches!(state.read(0, 3, [3; 32]), Step::Complete { .. }));
+        let arrived = state.acknowledge(0, &Ranges::from_range(0..u64::from(u32::MAX)));
+        assert_eq!(arrived.quic, 3 << 20);
+    }
+
+    #[test]
+    fn chunks_that_the_receiver_has_are_hashed_for_the_root_after_all_that_it_wants() {
+        let mut state = state(3 << 20);
+        state.want(0, &Ranges::from_range(2..3)).unwrap();
+        let order: Vec<u64> = (0..3).map(|_| index_of(state.job(0, Carrier::Quic))).collect();
+        assert_eq!(order, [2, 1_000, 1_001]);
+        assert_eq!(state.read(0, 2, [2; 32]), Step::More);
+        assert_eq!(state.read(0, 0, [0; 32]), Step::More);
+        assert!(matches!(state.read(0, 1, [1; 32]), Step::Complete { .. }));
+        assert_eq!(state.read(0, 1, [9; 32]), Step::Changed);
+    }
+
+    #[test]
+    fn a_question_for_addresses_is_answered_once_all_are_known() {
+        let mut state = state(2 << 20);
+        assert_eq!(state.ask(0).unwrap(), Step::More);
+        for index in [0, 1] {
+            assert_eq!(index_of(state.job(0, Carrier::Quic)), 1_000 + index);
+        }
+        assert_eq!(state.read(0, 1, [1; 32]), Step::More);
+        let addresses = vec![[0; 32], [1; 32]];
+        assert_eq!(state.read(0, 0, [0; 32]), Step::Answer { addresses });
+        assert_eq!(state.completion(0), Step::More, "nothing of it is wanted");
+        assert!(!state.is_complete());
+        state.stored(&Ranges::from_range(0..1)).unwrap();
+        state.end_offer();
+        assert!(state.is_complete());
+    }
+
+    #[test]
+    fn small_files_go_together_and_again_where_their_carrier_is_lost() {
+        let mut state = state(5);
+        state.want(0, &Ranges::from_range(0..1)).unwrap();
+        assert_eq!(index_of(state.job(0, Carrier::Quic)), 2_001);
+        state.lose(0);
+        assert_eq!(index_of(state.job(1, Carrier::Quic)), 2_001);
+    }
+
+    #[test]
+    fn no_more_files_are_read_at_once_than_the_user_allows() {
+        let mut state = state(2 << 20);
+        state.limit_files(1);
+        offer(&mut state, 1, 1 << 20);
+        state.want(0, &Ranges::from_range(0..2)).unwrap();
+        state.want(1, &Ranges::from_range(0..1)).unwrap();
+        for expected in [0, 1] {
+            assert_eq!(index_of(state.job(expected as usize, Carrier::Quic)), expected);
+        }
+        assert!(
+            state.job(2, Carrier::Quic).is_none(),
+            "the first file is being read"
+        );
+        state.read(0, 0, [0; 32]);
+        assert!(state.job(2, Carrier::Quic).is_none());
+        state.read(0, 1, [1; 32]);
+        assert_eq!(index_of(state.job(2, Carrier::Quic)), 0);
+        // What fails while it is read makes room as well.
+        offer(&mut state, 2, 1 << 20);
+        state.want(2, &Ranges::from_range(0..1)).unwrap();
+        assert!(state.job(0, Carrier::Quic).is_none());
+        state.end(1, End::Failed).unwrap();
+        state.put_down(1);
+        assert_eq!(index_of(state.job(0, Carrier::Quic)), 0);
+    }
+}
