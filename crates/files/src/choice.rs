@@ -2,6 +2,10 @@
 //! better by more than a tenth, in goodput or, where that is alike, in processor time of both ends. Pure: time and
 //! counters are told.
 //!
+//! What arrives is counted in chunks, of which few come in a trial on a slow path or under the user's limit. So a trial
+//! lasts from one arrival to another, and on until enough has come. Where the limit holds both carriers, what was
+//! measured is the limit: they are alike, and it is not remembered.
+//!
 //! A carrier whose rate falls to half is measured against the other again, at most every [`CHOICE_HYSTERESIS`]. One
 //! that was chosen in an earlier transfer between the same two places is taken at once, and measured again in the same
 //! case.
@@ -9,7 +13,10 @@
 use std::time::{Duration, Instant};
 
 use crate::carrier::Carrier;
-use crate::limits::{CHOICE_HYSTERESIS, CHOICE_WINDOW, TRIAL_BYTES, TRIAL_SETTLING, TRIAL_TIME};
+use crate::limits::{
+    CHOICE_HYSTERESIS, CHOICE_WINDOW, TRIAL_BYTES, TRIAL_BYTES_MIN, TRIAL_SETTLING, TRIAL_TIME,
+    TRIAL_TIME_MAX,
+};
 
 /// What a carrier did in its trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,11 +25,25 @@ pub(crate) struct Sample {
     pub(crate) elapsed: Duration,
     /// Processor time of both ends.
     pub(crate) cpu: Duration,
+    /// Whether the user's limit held it.
+    pub(crate) is_limited: bool,
 }
 
 impl Sample {
     fn rate(&self) -> f64 {
         self.bytes as f64 / self.elapsed.as_secs_f64().max(1e-6)
+    }
+
+    /// Whether it says how fast the carrier is, or that it is much slower than the other one.
+    fn is_enough(&self, other: Option<&Self>) -> bool {
+        if self.elapsed < TRIAL_TIME {
+            return self.bytes >= TRIAL_BYTES;
+        }
+        // Chunks of all threads may arrive in the next moment.
+        let at_most = (self.bytes + TRIAL_BYTES_MIN / 2) as f64 / self.elapsed.as_secs_f64();
+        self.elapsed >= TRIAL_TIME_MAX
+            || self.bytes >= TRIAL_BYTES_MIN
+            || other.is_some_and(|other| at_most < other.rate() / 2.0)
     }
 
     fn cpu_per_gigabyte(&self) -> f64 {
@@ -38,6 +59,8 @@ pub(crate) struct Totals {
     pub(crate) tcp: u64,
     /// Processor time of both ends' processes.
     pub(crate) cpu: Duration,
+    /// What threads waited for the user's limit, together.
+    pub(crate) limited: Duration,
 }
 
 impl Totals {
@@ -49,6 +72,10 @@ impl Totals {
     }
 }
 
+/// A carrier that has so much of the user's limit, and waits for it, is as good as that lets it be: looks and chunks
+/// are too coarse to tell more.
+const LIMITED_SHARE: f64 = 0.8;
+
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Decision {
@@ -59,7 +86,11 @@ pub(crate) enum Decision {
 }
 
 /// Decides.
-pub(crate) struct Choice(Phase);
+pub(crate) struct Choice {
+    phase: Phase,
+    /// The user's, in bytes a second.
+    limit: Option<u64>,
+}
 
 #[derive(Clone, Copy)]
 enum Phase {
@@ -68,8 +99,10 @@ enum Phase {
     Trial {
         carrier: Carrier,
         since: Instant,
-        /// Once it has settled.
+        /// At its first arrival after it settled.
         start: Option<(Instant, Totals)>,
+        /// Its bytes at the last look.
+        seen: u64,
         /// Of the other one, where that had its turn.
         other: Option<Sample>,
         /// When the first of both trials began.
@@ -79,6 +112,8 @@ enum Phase {
         carrier: Carrier,
         /// Bytes a second that it had when it was measured, or more since.
         rate: f64,
+        /// Whether it was chosen within the user's limit, which says nothing of the path.
+        is_limited: bool,
         /// When its present rate was last looked at, and its bytes then.
         window: (Instant, u64),
         /// When the measurement began.
@@ -87,23 +122,31 @@ enum Phase {
 }
 
 impl Choice {
-    /// Begins with this carrier.
-    pub(crate) fn new(first: Carrier) -> Self {
-        Self(Phase::Only(first))
+    /// Begins with this carrier; `limit` is the user's, in bytes a second.
+    pub(crate) fn new(first: Carrier, limit: Option<u64>) -> Self {
+        Self {
+            phase: Phase::Only(first),
+            limit,
+        }
     }
 
     /// The carrier that takes work at present.
     pub(crate) fn present(&self) -> Carrier {
-        match self.0 {
+        match self.phase {
             Phase::Only(carrier) | Phase::Trial { carrier, .. } | Phase::Chosen { carrier, .. } => carrier,
         }
     }
 
-    /// The one that was chosen by measurement, and its bytes a second.
+    /// The one that was chosen by measurement of the path, and its bytes a second.
     pub(crate) fn chosen(&self) -> Option<(Carrier, f64)> {
-        match self.0 {
-            Phase::Chosen { carrier, rate, .. } => Some((carrier, rate)),
-            Phase::Only(_) | Phase::Trial { .. } => None,
+        match self.phase {
+            Phase::Chosen {
+                carrier,
+                rate,
+                is_limited: false,
+                ..
+            } => Some((carrier, rate)),
+            _ => None,
         }
     }
 
@@ -116,11 +159,12 @@ impl Choice {
         remembered: Option<(Carrier, f64)>,
     ) -> Option<Decision> {
         let Some((carrier, rate)) = remembered else {
-            return self.begin(now);
+            return self.begin(now, totals);
         };
-        self.0 = Phase::Chosen {
+        self.phase = Phase::Chosen {
             carrier,
             rate,
+            is_limited: false,
             window: (now, totals.bytes(carrier)),
             began: now,
         };
@@ -130,34 +174,36 @@ impl Choice {
 
     /// TCP connections are there, and the user wants them to be used.
     pub(crate) fn prefer_tcp(&mut self) -> Option<Decision> {
-        self.0 = Phase::Only(Carrier::Tcp);
+        self.phase = Phase::Only(Carrier::Tcp);
         Some(Decision::Choose(Carrier::Tcp, "it was asked for".to_owned()))
     }
 
     /// TCP connections are gone.
     pub(crate) fn lose_tcp(&mut self) -> Option<Decision> {
         let used_it = self.present() == Carrier::Tcp;
-        self.0 = Phase::Only(Carrier::Quic);
+        self.phase = Phase::Only(Carrier::Quic);
         let told = "the TCP connections were lost".to_owned();
         used_it.then_some(Decision::Choose(Carrier::Quic, told))
     }
 
-    fn begin(&mut self, now: Instant) -> Option<Decision> {
-        self.try_out(now, self.present(), None, now)
+    fn begin(&mut self, now: Instant, totals: Totals) -> Option<Decision> {
+        self.try_out(now, totals, self.present(), None, now)
     }
 
     fn try_out(
         &mut self,
         now: Instant,
+        totals: Totals,
         carrier: Carrier,
         other: Option<Sample>,
         began: Instant,
     ) -> Option<Decision> {
         let changes = self.present() != carrier;
-        self.0 = Phase::Trial {
+        self.phase = Phase::Trial {
             carrier,
             since: now,
             start: None,
+            seen: totals.bytes(carrier),
             other,
             began,
         };
@@ -166,41 +212,49 @@ impl Choice {
 
     /// Looks at the counters; often.
     pub(crate) fn look(&mut self, now: Instant, totals: Totals) -> Option<Decision> {
-        match &mut self.0 {
+        let limit = self.limit;
+        match &mut self.phase {
             Phase::Only(_) => None,
             Phase::Trial {
                 carrier,
                 since,
                 start,
+                seen,
                 other,
                 began,
             } => {
                 let (carrier, other, began) = (*carrier, *other, *began);
+                // Nothing to send is no measurement.
+                let bytes = totals.bytes(carrier);
+                if std::mem::replace(seen, bytes) == bytes {
+                    return None;
+                }
                 let Some((from, before)) = *start else {
                     if now.duration_since(*since) >= TRIAL_SETTLING {
                         *start = Some((now, totals));
                     }
                     return None;
                 };
-                let sample = Sample {
-                    bytes: totals.bytes(carrier) - before.bytes(carrier),
-                    elapsed: now.duration_since(from),
+                let elapsed = now.duration_since(from);
+                let mut sample = Sample {
+                    bytes: bytes - before.bytes(carrier),
+                    elapsed,
                     cpu: totals.cpu.saturating_sub(before.cpu),
+                    is_limited: false,
                 };
-                if sample.elapsed < TRIAL_TIME && sample.bytes < TRIAL_BYTES {
+                if !sample.is_enough(other.as_ref()) {
                     return None;
                 }
-                // Nothing to send is no measurement.
-                if sample.bytes == 0 {
-                    *start = Some((now, totals));
-                    return None;
-                }
+                // What is compressed passes faster: only who also waits for the limit is held by it.
+                let waited = totals.limited.saturating_sub(before.limited);
+                sample.is_limited = waited >= elapsed / 2
+                    && limit.is_some_and(|limit| sample.rate() >= limit as f64 * LIMITED_SHARE);
                 let next = match carrier {
                     Carrier::Quic => Carrier::Tcp,
                     Carrier::Tcp => Carrier::Quic,
                 };
                 let Some(other) = other else {
-                    return self.try_out(now, next, Some(sample), began);
+                    return self.try_out(now, totals, next, Some(sample), began);
                 };
                 let (quic, tcp) = match carrier {
                     Carrier::Quic => (sample, other),
@@ -213,6 +267,7 @@ impl Choice {
                 rate,
                 window,
                 began,
+                ..
             } => {
                 let (since, before) = *window;
                 let elapsed = now.duration_since(since);
@@ -223,9 +278,11 @@ impl Choice {
                 let present = (bytes - before) as f64 / elapsed.as_secs_f64();
                 *window = (now, bytes);
                 let may = now.duration_since(*began) >= CHOICE_HYSTERESIS;
+                // The limit lets pass no more, or what it lets pass was compressed.
+                let expected = limit.map_or(*rate, |limit| rate.min(limit as f64 * LIMITED_SHARE));
                 // Nothing at all is an end, or a disk that stands.
-                if may && present > 0.0 && present < *rate / 2.0 {
-                    return self.begin(now);
+                if may && present > 0.0 && present < expected / 2.0 {
+                    return self.begin(now, totals);
                 }
                 *rate = rate.max(present);
                 None
@@ -234,21 +291,26 @@ impl Choice {
     }
 
     fn choose(&mut self, now: Instant, totals: Totals, began: Instant, samples: [Sample; 2]) -> Decision {
-        let [quic, tcp] = samples;
-        let carrier = better(&quic, &tcp);
-        self.0 = Phase::Chosen {
+        let carrier = better(&samples);
+        self.phase = Phase::Chosen {
             carrier,
             rate: samples[carrier as usize].rate(),
+            is_limited: are_limited(&samples),
             window: (now, totals.bytes(carrier)),
             began,
         };
-        Decision::Choose(carrier, reason(carrier, &quic, &tcp))
+        Decision::Choose(carrier, reason(carrier, &samples))
     }
 }
 
-/// The one that is better by more than a tenth in goodput; where neither is, the one that takes less processor time.
-fn better(quic: &Sample, tcp: &Sample) -> Carrier {
-    let faster = quic.rate() / tcp.rate().max(1.0);
+/// The one that is better by more than a tenth in goodput; where neither is, or the user's limit holds both, the one
+/// that takes less processor time.
+fn better(samples: &[Sample; 2]) -> Carrier {
+    let [quic, tcp] = samples;
+    let faster = match are_limited(samples) {
+        true => 1.0,
+        false => quic.rate() / tcp.rate().max(1.0),
+    };
     if faster > 1.1 {
         Carrier::Quic
     } else if faster < 1.0 / 1.1 || tcp.cpu_per_gigabyte() < quic.cpu_per_gigabyte() {
@@ -258,7 +320,11 @@ fn better(quic: &Sample, tcp: &Sample) -> Carrier {
     }
 }
 
-fn reason(carrier: Carrier, quic: &Sample, tcp: &Sample) -> String {
+fn are_limited(samples: &[Sample; 2]) -> bool {
+    samples.iter().all(|sample| sample.is_limited)
+}
+
+fn reason(carrier: Carrier, samples: &[Sample; 2]) -> String {
     let figures = |sample: &Sample| {
         let megabits = sample.rate() * 8.0 / 1e6;
         format!(
@@ -266,9 +332,13 @@ fn reason(carrier: Carrier, quic: &Sample, tcp: &Sample) -> String {
             sample.cpu_per_gigabyte()
         )
     };
-    let (tcp, quic) = (figures(tcp), figures(quic));
+    let here = match are_limited(samples) {
+        true => "within the limit",
+        false => "here",
+    };
+    let [quic, tcp] = samples.each_ref().map(figures);
     format!(
-        "{} is better here: measured TCP {tcp}, QUIC {quic}",
+        "{} is better {here}: measured TCP {tcp}, QUIC {quic}",
         carrier.name()
     )
 }
@@ -276,6 +346,7 @@ fn reason(carrier: Carrier, quic: &Sample, tcp: &Sample) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rate_limit::RateLimit;
 
     /// Runs with these rates (bytes a second) and costs (processor seconds for a gigabyte) of QUIC and TCP until
     /// something is chosen.
@@ -315,7 +386,7 @@ mod tests {
 
     fn chosen(rates: [f64; 2], costs: [f64; 2]) -> Carrier {
         let (mut clock, mut totals) = (Instant::now(), Totals::default());
-        let mut choice = Choice::new(Carrier::Quic);
+        let mut choice = Choice::new(Carrier::Quic, None);
         assert_eq!(
             step(&mut choice, &mut clock, &mut totals, rates, costs),
             None,
@@ -347,7 +418,7 @@ mod tests {
     #[test]
     fn a_rate_that_halves_is_measured_again_and_not_too_often() {
         let (mut clock, mut totals) = (Instant::now(), Totals::default());
-        let mut choice = Choice::new(Carrier::Quic);
+        let mut choice = Choice::new(Carrier::Quic, None);
         choice.offer_tcp(clock, totals, None);
         let costs = [3.0, 1.0];
         decide(&mut choice, &mut clock, &mut totals, [1e8, 2e8], costs).unwrap();
@@ -370,7 +441,7 @@ mod tests {
     #[test]
     fn without_tcp_connections_quic_carries_everything() {
         let (mut clock, mut totals) = (Instant::now(), Totals::default());
-        let mut choice = Choice::new(Carrier::Quic);
+        let mut choice = Choice::new(Carrier::Quic, None);
         choice.offer_tcp(clock, totals, None);
         decide(&mut choice, &mut clock, &mut totals, [1e8, 2e8], [1.0, 1.0]).unwrap();
         assert!(matches!(
@@ -388,7 +459,7 @@ mod tests {
     fn what_is_remembered_is_used_at_once_and_measured_again_where_its_rate_has_halved() {
         for (rates, expected) in [([1e7, 2e8], None), ([1e8, 1e7], Some(Carrier::Quic))] {
             let (mut clock, mut totals) = (Instant::now(), Totals::default());
-            let mut choice = Choice::new(Carrier::Quic);
+            let mut choice = Choice::new(Carrier::Quic, None);
             let remembered = Some((Carrier::Tcp, 2e8));
             let decision = choice.offer_tcp(clock, totals, remembered);
             assert!(
@@ -402,5 +473,152 @@ mod tests {
             };
             assert_eq!(again, expected);
         }
+    }
+
+    /// Chunks that threads send under a limit, as `send/lane.rs` does, in steps of virtual time.
+    struct Limited {
+        limit: RateLimit,
+        choice: Choice,
+        start: Instant,
+        now: Instant,
+        totals: Totals,
+        lanes: Vec<(Carrier, Instant)>,
+        /// Until when each carrier's path is busy.
+        paths: [Instant; 2],
+        /// Chunks that arrive then.
+        arrivals: Vec<(Instant, Carrier)>,
+    }
+
+    const CHUNK: usize = 1 << 20;
+    const QUIC_AND_TCP: [Carrier; 2] = [Carrier::Quic, Carrier::Tcp];
+
+    impl Limited {
+        fn new(limit: u64) -> Self {
+            let now = Instant::now() + Duration::from_secs(1);
+            let lanes = [[Carrier::Quic; 2].as_slice(), &[Carrier::Tcp; 4]].concat();
+            Self {
+                limit: RateLimit::new(limit),
+                choice: Choice::new(Carrier::Quic, Some(limit)),
+                start: now,
+                now,
+                totals: Totals::default(),
+                lanes: lanes.into_iter().map(|carrier| (carrier, now)).collect(),
+                paths: [now; 2],
+                arrivals: Vec::new(),
+            }
+        }
+
+        fn step(&mut self, rates: [f64; 2], costs: [f64; 2]) -> Option<Decision> {
+            self.now += Duration::from_millis(5);
+            let (now, present) = (self.now, self.choice.present());
+            for (carrier, free) in &mut self.lanes {
+                if *carrier != present || *free > now {
+                    continue;
+                }
+                let pause = self.limit.grant(now, CHUNK);
+                self.totals.limited += pause;
+                let path = &mut self.paths[*carrier as usize];
+                let sending = Duration::from_secs_f64(CHUNK as f64 / rates[*carrier as usize]);
+                *path = (now + pause).max(*path) + sending;
+                *free = *path;
+                self.arrivals.push((*path + Duration::from_millis(20), *carrier));
+            }
+            let (arrived, under_way): (Vec<_>, Vec<_>) =
+                self.arrivals.drain(..).partition(|(when, _)| *when <= now);
+            self.arrivals = under_way;
+            for (_, carrier) in arrived {
+                match carrier {
+                    Carrier::Quic => self.totals.quic += CHUNK as u64,
+                    Carrier::Tcp => self.totals.tcp += CHUNK as u64,
+                }
+                self.totals.cpu += Duration::from_secs_f64(CHUNK as f64 / 1e9 * costs[carrier as usize]);
+            }
+            let is_look = (now - self.start).as_millis().is_multiple_of(50);
+            is_look.then(|| self.choice.look(now, self.totals)).flatten()
+        }
+
+        /// What is chosen after TCP connections came so many steps after the beginning.
+        fn chosen(mut self, steps: usize, rates: [f64; 2], costs: [f64; 2]) -> (Carrier, bool) {
+            for _ in 0..steps {
+                self.step(rates, costs);
+            }
+            self.choice.offer_tcp(self.now, self.totals, None);
+            for _ in 0..40_000 {
+                if let Some(Decision::Choose(carrier, reason)) = self.step(rates, costs) {
+                    assert_eq!(
+                        reason.contains("limit"),
+                        self.choice.chosen().is_none(),
+                        "{reason}"
+                    );
+                    return (carrier, self.choice.chosen().is_some());
+                }
+            }
+            panic!("nothing is chosen in 200 s");
+        }
+    }
+
+    #[test]
+    fn where_the_limit_holds_both_the_cheaper_one_wins_at_any_limit_and_it_is_not_remembered() {
+        for limit in [
+            100_000, 700_000, 1_300_000, 3_000_000, 4_700_000, 11_000_000, 40_000_000,
+        ] {
+            for steps in [0, 17, 101, 263] {
+                for cheap in QUIC_AND_TCP {
+                    let costs = QUIC_AND_TCP.map(|carrier| if carrier == cheap { 1.0 } else { 3.0 });
+                    let chosen = Limited::new(limit).chosen(steps, [2e8, 4e8], costs);
+                    assert_eq!(chosen, (cheap, false), "{limit} bytes a second, {steps} steps");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_carrier_that_stays_below_the_limit_loses_whatever_it_costs() {
+        for limit in [3_000_000, 11_000_000, 40_000_000] {
+            for slow in QUIC_AND_TCP {
+                let rates =
+                    QUIC_AND_TCP.map(|carrier| if carrier == slow { limit as f64 / 3.0 } else { 2e8 });
+                let costs = QUIC_AND_TCP.map(|carrier| if carrier == slow { 1.0 } else { 9.0 });
+                let (chosen, _) = Limited::new(limit).chosen(17, rates, costs);
+                assert_ne!(chosen, slow, "{limit} bytes a second");
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_limit_holds_is_not_measured_again_and_what_falls_below_it_is() {
+        let mut limited = Limited::new(3_000_000);
+        // From a transfer without a limit.
+        limited
+            .choice
+            .offer_tcp(limited.now, limited.totals, Some((Carrier::Tcp, 1e9)));
+        let costs = [1.0, 1.0];
+        for _ in 0..6_000 {
+            assert_eq!(limited.step([2e8, 2e8], costs), None);
+        }
+        let decision = (0..6_000).find_map(|_| {
+            let decision = limited.step([2e8, 5e5], costs);
+            decision.filter(|decision| matches!(decision, Decision::Choose(..)))
+        });
+        assert!(
+            matches!(decision, Some(Decision::Choose(Carrier::Quic, _))),
+            "{decision:?}"
+        );
+    }
+
+    #[test]
+    fn a_carrier_that_is_much_worse_is_left_soon() {
+        let mut limited = Limited::new(1_000_000_000);
+        limited.choice.offer_tcp(limited.now, limited.totals, None);
+        let rates = [2e7, 1e6];
+        while limited.choice.present() == Carrier::Quic {
+            limited.step(rates, [1.0, 1.0]);
+        }
+        let began = limited.now;
+        while limited.choice.present() == Carrier::Tcp {
+            limited.step(rates, [1.0, 1.0]);
+        }
+        let took = limited.now - began;
+        assert!(took < TRIAL_TIME_MAX, "{took:?}");
     }
 }

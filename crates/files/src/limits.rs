@@ -67,11 +67,17 @@ pub const LANES_MAX: usize = 2 * STREAMS_MAX + 1;
 /// Chunks that QUIC may keep until they have arrived: 32 MiB, what its windows take.
 pub const QUIC_BUFFERS: usize = 32;
 
-/// A carrier is measured for so long, unless [`TRIAL_BYTES`] have arrived before.
+/// A carrier is measured for so long, unless [`TRIAL_BYTES`] have arrived before, or less than [`TRIAL_BYTES_MIN`].
 pub const TRIAL_TIME: Duration = Duration::from_millis(500);
 
 /// Both trials together are the first 64 MiB of a transfer.
 pub const TRIAL_BYTES: u64 = 32 << 20;
+
+/// Eight chunks: of fewer, when they happen to arrive says more than how fast they are.
+pub const TRIAL_BYTES_MIN: u64 = 8 << 20;
+
+/// How long a trial waits for those: the worse carrier is not to carry for longer.
+pub const TRIAL_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// At the beginning of a trial the other carrier's chunks still arrive, and this one's rate rises.
 pub const TRIAL_SETTLING: Duration = Duration::from_millis(50);

@@ -9,8 +9,15 @@ use crate::limits::RATE_BURST;
 #[derive(Debug)]
 pub(crate) struct RateLimit {
     bytes_per_second: u64,
+    granted: Mutex<Granted>,
+}
+
+#[derive(Debug, Default)]
+struct Granted {
     /// When what was granted so far has passed at that rate.
-    paid_until: Mutex<Option<Instant>>,
+    paid_until: Option<Instant>,
+    /// Pauses, together.
+    waited: Duration,
 }
 
 impl RateLimit {
@@ -18,21 +25,28 @@ impl RateLimit {
     pub(crate) fn new(bytes_per_second: u64) -> Self {
         Self {
             bytes_per_second: bytes_per_second.max(1),
-            paid_until: Mutex::default(),
+            granted: Mutex::default(),
         }
     }
 
     /// Grants `bytes`, and says how long to wait before they are sent. What was not used in the last
     /// [`RATE_BURST`] is lost.
     pub(crate) fn grant(&self, now: Instant, bytes: usize) -> Duration {
-        let mut paid_until = self.paid_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
         let earliest = now.checked_sub(RATE_BURST).unwrap_or(now);
-        let start = paid_until.map_or(earliest, |until| until.max(earliest));
+        let start = granted.paid_until.map_or(earliest, |until| until.max(earliest));
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let nanoseconds = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_second);
         let cost = Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
-        *paid_until = start.checked_add(cost).or(Some(start));
-        start.saturating_duration_since(now)
+        granted.paid_until = start.checked_add(cost).or(Some(start));
+        let pause = start.saturating_duration_since(now);
+        granted.waited += pause;
+        pause
+    }
+
+    /// The pauses so far, of all that were told to wait together.
+    pub(crate) fn waited(&self) -> Duration {
+        self.granted.lock().unwrap_or_else(PoisonError::into_inner).waited
     }
 }
 
@@ -47,6 +61,7 @@ mod tests {
         let waits: Vec<Duration> = (0..40).map(|_| limit.grant(start, 1 << 18)).collect();
         assert_eq!(waits[0], Duration::ZERO);
         // 39 quarters were granted before the last one, less what the burst had room for.
+        assert_eq!(limit.waited(), waits.iter().sum::<Duration>());
         let expected = Duration::from_millis(39 * 250) - RATE_BURST;
         assert!(
             waits[39].abs_diff(expected) < Duration::from_millis(1),

@@ -127,7 +127,7 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
             peer,
             options,
             inbox: Inbox::new(reader),
-            choice: Choice::new(Carrier::Quic),
+            choice: Choice::new(Carrier::Quic, options.limit),
             remembered: options
                 .state
                 .as_ref()
@@ -357,6 +357,7 @@ impl<'scope> Conversation<'scope, '_> {
             .set_path(self.peer.path().map(|path| path.to_string()));
         let totals = Totals {
             cpu: self.totals.cpu + process_time(),
+            limited: sending.limit.as_ref().map_or(Duration::ZERO, RateLimit::waited),
             ..self.totals
         };
         let decision = match (std::mem::replace(&mut self.has_tcp, has_tcp), has_tcp) {
