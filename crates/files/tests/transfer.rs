@@ -497,6 +497,27 @@ fn a_directory_that_is_there_keeps_its_mode() {
 }
 
 #[test]
+fn a_directory_in_whose_place_a_file_is_fails_with_what_is_in_it_and_both_ends_count_it() {
+    let trial = Trial::new();
+    fs::create_dir(trial.from("name")).unwrap();
+    fs::write(trial.from("name/inner"), "new").unwrap();
+    fs::write(trial.from("other"), "new").unwrap();
+    fs::create_dir(trial.to("")).unwrap();
+    fs::write(trial.to("name"), "kept").unwrap();
+    let report = trial.run();
+    assert_eq!(report.failed, 1, "{report:?}");
+    let [(path, text)] = &report.problems[..] else {
+        panic!("{report:?}");
+    };
+    assert!(
+        path.ends_with("tree/name") && text.contains("a file is there"),
+        "{report:?}"
+    );
+    assert_eq!(fs::read(trial.to("name")).unwrap(), b"kept");
+    assert_eq!(fs::read(trial.to("other")).unwrap(), b"new");
+}
+
+#[test]
 fn a_dry_run_tells_and_writes_nothing() {
     let mut trial = Trial::new();
     grow(&trial);

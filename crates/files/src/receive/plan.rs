@@ -129,6 +129,7 @@ impl Planner<'_> {
         let mut state = self.receiving.state();
         if made.is_err() {
             state.manifest.refuse_directory(entry.id);
+            state.totals.failed += 1;
         }
         let directory = Directory {
             path: path.clone(),

@@ -307,6 +307,9 @@ pub(super) fn sentence(error: &io::Error) -> String {
         io::ErrorKind::AlreadyExists => {
             "another file was made in its place meanwhile; receive again".to_owned()
         }
+        io::ErrorKind::NotADirectory => {
+            "a file is there, where a directory belongs; move it away and receive again".to_owned()
+        }
         io::ErrorKind::FileTooLarge => "the destination's file system takes no file of this size".to_owned(),
         _ => format!("it cannot be written: {error}"),
     }
