@@ -62,6 +62,17 @@ pub const REST_BYTES_MAX: usize = RECEIVE_BYTES_MAX + quic::limits::CONNECTION_W
 /// yet takes no more than this in any case.
 pub const RECEIVE_BYTES_RESERVED: usize = 64 << 10;
 
+/// What QUIC may keep of peers that connected to us, together, in bytes: streams that nobody has read, and messages
+/// that wait for room. One that sends more than [`quic::limits::CREDIT_WANTED_BYTES`] on streams has a whole window of
+/// it ([`WINDOW_BYTES`]) until its connection has ended and all that came is read: 128 of them. The others have a
+/// stranger's 64 KiB.
+pub const ACCEPTED_WINDOW_BYTES_MAX: usize = 4 << 30;
+
+/// What QUIC may keep of one peer, in bytes. It is more than the sender of messages has under way
+/// ([`SEND_BYTES_MAX`], and a stream's window of a longer one), so that messages which wait for others leave room for
+/// those.
+pub const WINDOW_BYTES: usize = quic::limits::CONNECTION_WINDOW_BYTES as usize;
+
 /// How long an incomplete message stands still at least before an end that is short of room refuses it: as long as a
 /// connection lives in silence.
 pub const STALLED_TIME: Duration = quic::limits::IDLE_TIMEOUT;
@@ -200,4 +211,5 @@ pub const PROBE_DOUBLINGS_MAX: u32 = 3;
 const _: () = assert!(FIRST_CREDIT as usize * 1_024 <= RECEIVE_BYTES_RESERVED);
 const _: () = assert!(RECEIVE_BYTES_RESERVED <= RECEIVE_BYTES_MAX);
 const _: () = assert!(RECEIVE_BYTES_MAX <= ENDPOINT_RECEIVE_BYTES_MAX);
+const _: () = assert!(SEND_BYTES_MAX + quic::limits::STREAM_WINDOW_BYTES as usize <= WINDOW_BYTES);
 const _: () = assert!(ACK_AFTER as u64 <= FIRST_CREDIT);

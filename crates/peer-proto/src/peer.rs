@@ -8,7 +8,7 @@ use quic::{CloseReason, ConnectionKey, StreamId};
 use crate::id::PeerId;
 use crate::incoming::Incoming;
 use crate::paths::Paths;
-use crate::peers::Inbound;
+use crate::peers::{Inbound, Share};
 use crate::race::Race;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
@@ -46,6 +46,8 @@ pub(crate) struct Peer {
     pub(crate) is_accepted: bool,
     /// Bytes of it that are counted among those of all peers.
     pub(crate) counted: usize,
+    /// What it has of the windows of peers that connected to us.
+    pub(crate) share: Share,
     /// The program knows that there is something to read.
     pub(crate) told: bool,
     pub(crate) timer: Option<Instant>,

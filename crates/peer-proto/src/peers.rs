@@ -14,6 +14,7 @@ mod stages;
 mod stats;
 mod streams;
 mod turns;
+mod windows;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
@@ -37,6 +38,8 @@ use meeting::Checks;
 pub use parameters::{Parameters, code};
 use source::Source;
 pub use stats::PathStats;
+pub(crate) use windows::Share;
+use windows::Windows;
 
 /// Names a peer from [`Peers::connect`] or [`Event::Connected`] to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -70,6 +73,7 @@ pub struct Peers {
     touched: Vec<usize>,
     timers: BTreeSet<(Instant, usize)>,
     bound: Bound,
+    windows: Windows,
     events: VecDeque<Event>,
     arena: BytesMut,
     /// Packets are copied out of the buffers that they are received in.
@@ -118,6 +122,7 @@ impl Peers {
             touched: Vec::new(),
             timers: BTreeSet::new(),
             bound: Bound::new(parameters.receive_bytes_max),
+            windows: Windows::new(parameters.accepted_window_bytes_max),
             events: VecDeque::new(),
             arena: BytesMut::new(),
             copies_received: false,
@@ -150,6 +155,7 @@ impl Peers {
             is_caller: matches!(stage, Stage::Connecting(_)),
             paths: None,
             counted: 0,
+            share: Share::default(),
             stage,
             sender: Sender::new(self.send_bytes_max),
             receiver: Receiver::new(self.message_bytes_max, self.udp_payload_max),

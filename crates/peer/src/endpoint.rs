@@ -35,6 +35,7 @@ pub struct Builder {
     allowed: Option<BTreeSet<PeerId>>,
     message_bytes_max: Option<usize>,
     send_bytes_max: Option<usize>,
+    accepted_window_bytes_max: Option<usize>,
     udp_payload_max: Option<u16>,
     idle_timeout: Option<Duration>,
     rendezvous: Option<Rendezvous>,
@@ -64,6 +65,17 @@ impl Builder {
     #[must_use]
     pub fn send_bytes_max(mut self, bytes: usize) -> Self {
         self.send_bytes_max = Some(bytes);
+        self
+    }
+
+    /// What QUIC may keep of streams that nobody has read, and of messages that wait for room, of all peers together
+    /// that connected to this end, in bytes; 4 GiB unless called. Each that sends more than 32 KiB on streams, or in
+    /// messages that fit no packet, takes 32 MiB of it for as long as it is connected or not all of it is read, and one
+    /// such peer always may. The connection of one for which nothing is left is closed ([`Endpoint::crowded`]). Peers
+    /// that this end connected to may send, however many others there are.
+    #[must_use]
+    pub fn accepted_window_bytes_max(mut self, bytes: usize) -> Self {
+        self.accepted_window_bytes_max = Some(bytes);
         self
     }
 
@@ -160,6 +172,9 @@ impl Builder {
         if let Some(bytes) = self.send_bytes_max {
             parameters.send_bytes_max = bytes.min(parameters.send_bytes_max);
         }
+        if let Some(bytes) = self.accepted_window_bytes_max {
+            parameters.accepted_window_bytes_max = bytes;
+        }
         parameters.udp_payload_max = self.udp_payload_max.unwrap_or(UDP_PAYLOAD_MAX);
         parameters.udp_payload_to = udp_payload_to;
         if let Some(time) = self.idle_timeout {
@@ -221,6 +236,7 @@ impl Endpoint {
             allowed: None,
             message_bytes_max: None,
             send_bytes_max: None,
+            accepted_window_bytes_max: None,
             udp_payload_max: None,
             idle_timeout: None,
             rendezvous: None,
@@ -482,6 +498,13 @@ impl Endpoint {
             })
         })
         .await
+    }
+
+    /// Connections of peers that connected to this end that were closed because all that
+    /// [`Builder::accepted_window_bytes_max`] allows was taken.
+    #[must_use]
+    pub fn crowded(&self) -> u64 {
+        self.shared().lock().peers.crowded()
     }
 
     /// Closes all connections with a code below 0xff00 and a reason for the peers' logs. Connections that come or are

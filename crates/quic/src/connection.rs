@@ -132,6 +132,8 @@ pub(crate) struct Connection {
     receive_window: u32,
     /// What of its streams is not read, among peers.
     pub(crate) unread: Unread,
+    /// It was told that the peer wants credit.
+    credit_wanted: bool,
     datagrams_handed: u64,
     datagrams_dropped: u64,
     trains_sent: u64,
@@ -183,6 +185,7 @@ impl Connection {
             standing_readers: 0,
             receive_window: 0,
             unread: Unread::default(),
+            credit_wanted: false,
             datagrams_handed: 0,
             datagrams_dropped: 0,
             trains_sent: 0,
@@ -249,9 +252,16 @@ impl Connection {
         }
     }
 
-    /// Counts what came in packets since the last call by the pieces of streams that were in them.
-    pub(crate) fn look_at_streams(&mut self) {
-        self.unread.look(self.proto.stats().frame_rx.stream);
+    /// Counts what came in packets since the last call by the pieces of streams that were in them. Whether the peer, which
+    /// still has a stranger's credit, wants more than that for the first time. A stream that was given up has used
+    /// credit for bytes that were lost and never come, so that what came no longer tells.
+    pub(crate) fn look_at_streams(&mut self) -> bool {
+        let received = self.proto.stats().frame_rx;
+        self.unread.look(received.stream);
+        let wants_credit = self.receive_window == 0
+            && self.proto.side().is_server()
+            && (received.reset_stream > 0 || self.unread.came() >= u64::from(limits::CREDIT_WANTED_BYTES));
+        wants_credit && !std::mem::replace(&mut self.credit_wanted, true)
     }
 
     /// Whether what is not read may be all that the peer is allowed to send: an eighth of what was read may not have

@@ -104,6 +104,9 @@ pub enum CloseReason {
     /// It had shown no valid token when a newcomer needed its place ([`crate::limits::STRANGERS_MAX`]).
     #[error("pushed out by newcomers before its token came")]
     PushedOut,
+    /// It sent more than a little, and as many that connected here do so as may.
+    #[error("no room here: as many of those that connected send much as may")]
+    Crowded,
 }
 
 /// Why a stream cannot be used.

@@ -173,6 +173,13 @@ pub enum Event {
         /// What limits the rate, and what the path carries.
         congestion: Congestion,
     },
+    /// A peer that connected to us has used an eighth of the credit of its streams
+    /// ([`crate::limits::UNAUTHENTICATED_CREDIT_BYTES`]), or given up a stream, which may have used all of it;
+    /// [`crate::Endpoint::widen`] gives it more. Among peers only, and once.
+    CreditWanted {
+        /// Which.
+        connection: ConnectionKey,
+    },
     /// More streams may be opened.
     StreamsAvailable {
         /// Which.

@@ -29,6 +29,10 @@ pub const UNAUTHENTICATED_STREAMS: u32 = 4;
 /// Bytes of stream data that a peer may send before its token was seen.
 pub const UNAUTHENTICATED_CREDIT_BYTES: u32 = 64 << 10;
 
+/// Bytes on streams after which a peer that still has no more than that credit wants more: so few that the rest lasts
+/// until more has been granted, also where the round trip is long.
+pub const CREDIT_WANTED_BYTES: u32 = UNAUTHENTICATED_CREDIT_BYTES / 8;
+
 /// What a peer without a valid token may keep in memory by packets of streams and handshakes, in bytes: its handshake, and
 /// its credit twice, in packets of ordinary size. What comes beyond it is dropped.
 pub const STRANGER_BYTES_MAX: usize = 128 << 10;

@@ -34,6 +34,11 @@ impl Unread {
         self.read += bytes as u64;
     }
 
+    /// Everything that came, at most.
+    pub(crate) fn came(&self) -> u64 {
+        self.came
+    }
+
     pub(crate) fn bytes_max(&self) -> u64 {
         self.came.saturating_sub(self.read)
     }

@@ -71,9 +71,6 @@ impl Peers {
             return;
         };
         entry.is_accepted = true;
-        if let Some(connection) = entry.connection() {
-            self.quic.widen(connection);
-        }
         self.touch(peer.index());
     }
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 use quic::{KeyIdentity, Profile};
 
 use crate::id::PeerId;
-use crate::limits::{ENDPOINT_RECEIVE_BYTES_MAX, MESSAGE_BYTES_MAX, SEND_BYTES_MAX};
+use crate::limits::{
+    ACCEPTED_WINDOW_BYTES_MAX, ENDPOINT_RECEIVE_BYTES_MAX, MESSAGE_BYTES_MAX, SEND_BYTES_MAX,
+};
 
 /// Error codes of connections and streams (PEER-16); programs use others below 0xff00.
 pub mod code {
@@ -21,6 +23,8 @@ pub mod code {
     pub const TOO_LARGE: u32 = 0xff04;
     /// A message comes too slowly for an end that is short of room.
     pub const STALLED: u32 = 0xff05;
+    /// As many of those that connected to this end send much as may.
+    pub const CROWDED: u32 = 0xff06;
 }
 
 /// What the peers of a socket need.
@@ -43,6 +47,9 @@ pub struct Parameters {
     pub send_bytes_max: usize,
     /// Bytes of messages that came and are not read, of all peers together.
     pub receive_bytes_max: usize,
+    /// What QUIC may keep of peers that connected to us, together, in bytes: room for one of them at least
+    /// ([`crate::limits::ACCEPTED_WINDOW_BYTES_MAX`]).
+    pub accepted_window_bytes_max: usize,
     /// How long a connection lives in silence: at most 30 s, and no longer than the other end wants.
     pub idle_timeout: Duration,
     /// Seed of keys and connection IDs; from the operating system outside tests.
@@ -62,6 +69,7 @@ impl Parameters {
             message_bytes_max: MESSAGE_BYTES_MAX,
             send_bytes_max: SEND_BYTES_MAX,
             receive_bytes_max: ENDPOINT_RECEIVE_BYTES_MAX,
+            accepted_window_bytes_max: ACCEPTED_WINDOW_BYTES_MAX,
             idle_timeout: quic::limits::IDLE_TIMEOUT,
             seed,
         }

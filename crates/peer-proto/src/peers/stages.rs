@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use quic::{CloseReason, ConnectionKey};
 
-use super::{PeerKey, Peers, code};
+use super::{PeerKey, Peers, Share, code};
 use crate::event::Event;
 use crate::id::PeerId;
 use crate::incoming::Incoming;
@@ -171,6 +171,9 @@ impl Peers {
     pub(super) fn remove(&mut self, index: usize) {
         if let Some(peer) = self.peers[index].take() {
             self.discount(index, peer.counted);
+            if peer.share == Share::Whole {
+                self.windows.give_back();
+            }
             if let Some(timer) = peer.timer {
                 self.timers.remove(&(timer, index));
             }

@@ -45,6 +45,7 @@ impl Peers {
     }
 
     pub(super) fn settle_peer(&mut self, now: Instant, index: usize) -> Result<(), Violation> {
+        self.share_windows(now, index);
         self.resume_incoming(now, index)?;
         self.write_messages(index);
         let key = self.key(index);
@@ -111,6 +112,7 @@ impl Peers {
                 code,
             } => self.stream_stopped(connection, stream, code),
             Quic::StreamFinished { connection, stream } => self.stream_finished(connection, stream),
+            Quic::CreditWanted { connection } => self.credit_wanted(connection),
             Quic::StreamsAvailable {
                 connection,
                 direction,

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed step of a test fails the test")]
 
 mod bounds;
+mod crowd;
 mod fairness;
 mod identity;
 mod laws;

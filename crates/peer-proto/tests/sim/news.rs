@@ -44,10 +44,12 @@ fn the_path_limits_a_bulk_stream_until_it_is_sent_and_its_rate_is_told() {
         .peers
         .open_stream(peer, Direction::Unidirectional, 0);
     let mut data = Bytes::from(vec![0; 10 << 20]);
-    world.ends[0]
-        .peers
-        .write(peer, stream.unwrap(), &mut data)
-        .unwrap();
+    // There is more credit once some of the first is used.
+    while !data.is_empty() {
+        let peers = &mut world.ends[0].peers;
+        peers.write(peer, stream.unwrap(), &mut data).unwrap();
+        world.drive(Duration::from_millis(20));
+    }
     let reads = |world: &mut World| {
         let reader = world.ends[1].peer();
         for stream in world.ends[1].opened.clone() {

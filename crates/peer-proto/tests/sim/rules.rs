@@ -508,10 +508,18 @@ fn begin(attack: &mut Attack, head: Head, length: u64, sent: usize) -> quic::Str
     let number = None;
     StreamHead { number, head, length }.write(&mut bytes);
     bytes.resize(bytes.len() + sent, 1);
-    let (quic, connection) = (&mut attack.raw.quic, attack.raw.connection);
-    let stream = quic.open_stream(connection, Direction::Unidirectional).unwrap();
-    assert_eq!(quic.write(connection, stream, &bytes), Ok(bytes.len()));
-    attack.drive();
+    let connection = attack.raw.connection;
+    let stream = attack.raw.quic.open_stream(connection, Direction::Unidirectional);
+    let (stream, mut written) = (stream.unwrap(), 0);
+    // More credit comes once some of the first is used.
+    while written < bytes.len() {
+        written += attack
+            .raw
+            .quic
+            .write(connection, stream, &bytes[written..])
+            .unwrap();
+        attack.drive();
+    }
     stream
 }
 

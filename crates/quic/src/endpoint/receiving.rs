@@ -10,7 +10,7 @@ use quinn_proto::{ConnectionEvent, DatagramEvent, EcnCodepoint};
 use super::{Endpoint, Path, Receiver};
 use crate::classifier::{Arrived, Class};
 use crate::connection_id::{Block, IdLength, destination_block};
-use crate::event::ConnectionKey;
+use crate::event::{ConnectionKey, Event};
 use crate::transmit::Outbox;
 use crate::{initial, translate};
 
@@ -264,8 +264,9 @@ impl Endpoint {
                 receiver.datagram(ConnectionKey(index), payload);
             }
         }
-        if self.peers.is_some() {
-            connection.look_at_streams();
+        if self.peers.is_some() && connection.look_at_streams() {
+            let connection = ConnectionKey(index);
+            self.events.push_back(Event::CreditWanted { connection });
         }
         self.touch(index);
     }

@@ -282,6 +282,7 @@ impl Side {
                 | Event::StreamWritable { .. }
                 | Event::StreamStopped { .. }
                 | Event::PathMtuChanged { .. }
+                | Event::CreditWanted { .. }
                 | Event::Congestion { .. }
                 | Event::StreamsAvailable { .. } => {}
             }

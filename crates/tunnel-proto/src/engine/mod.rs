@@ -260,7 +260,10 @@ impl<R: Role> Engine<R> {
                 None => self.endpoint.ignore(now, new.key),
             },
             // The last two come among peers only.
-            Event::IncomingExpired { .. } | Event::PathMtuChanged { .. } | Event::Congestion { .. } => {}
+            Event::IncomingExpired { .. }
+            | Event::PathMtuChanged { .. }
+            | Event::Congestion { .. }
+            | Event::CreditWanted { .. } => {}
             Event::RemoteChanged { connection, remote } => {
                 self.tell_services_of_remote(now, connection, remote);
             }

@@ -3,9 +3,11 @@
 
 mod cell;
 
+use std::cmp::Ordering;
+
 use sim::for_each_seed;
 
-use cell::Cell;
+use cell::{Cell, Figures};
 
 /// Where the queue is a few packets long and the sender fills it in a turn, small messages are lost with the bulk, and
 /// repeated.
@@ -23,18 +25,25 @@ fn assert_line(megabits: u64, round_trips_ms: &[u64], milliseconds: usize) {
                 megabits,
                 milliseconds,
             };
-            for_each_seed(1, |seed| assert_cell(cell, seed));
+            assert_cell(cell);
         }
     }
 }
 
-fn assert_cell(cell: Cell, seed: u64) {
-    let figures = cell.run(seed);
-    println!("{cell:?} seed {seed}: {figures:?}");
+/// Where messages are lost and repeated, the worst of a run are chance: medians of some runs are judged.
+fn assert_cell(cell: Cell) {
+    let mut runs = Vec::new();
+    for_each_seed(if has_short_queue(cell) { 5 } else { 1 }, |seed| {
+        let figures = cell.run(seed);
+        println!("{cell:?} seed {seed}: {figures:?}");
+        runs.push(figures);
+    });
+    let figures = median(&runs);
     let round_trip = cell.round_trip_ms as usize;
-    // Headers take 2.5 % of a packet, and what is lost is sent again.
+    // Headers take 2.5 % of a packet, and what is lost is sent again. What a gap held back in the first half of the time
+    // counts in the second one.
     let share = 0.92 - cell.loss * 1.2;
-    assert!(figures.share > share && figures.share < 1.0, "less than {share}");
+    assert!(figures.share > share && figures.share < 1.02, "less than {share}");
     let full = 300 + 8 * round_trip;
     assert!(figures.full_ms <= full, "later than {full} ms");
     // Most messages meet no loss: their way, and a queue.
@@ -48,6 +57,25 @@ fn assert_cell(cell: Cell, seed: u64) {
     };
     let p99 = if has_short_queue(cell) { p99 + 130 } else { p99 };
     assert!(figures.p99_ms <= p99, "p99 above {p99} ms");
+}
+
+/// The median of each figure.
+fn median(runs: &[Figures]) -> Figures {
+    fn of<T: Copy>(
+        runs: &[Figures],
+        figure: impl Fn(&Figures) -> T,
+        order: impl Fn(&T, &T) -> Ordering,
+    ) -> T {
+        let mut values: Vec<T> = runs.iter().map(figure).collect();
+        values.sort_by(order);
+        values[values.len() / 2]
+    }
+    Figures {
+        share: of(runs, |run| run.share, f64::total_cmp),
+        full_ms: of(runs, |run| run.full_ms, usize::cmp),
+        p50_ms: of(runs, |run| run.p50_ms, usize::cmp),
+        p99_ms: of(runs, |run| run.p99_ms, usize::cmp),
+    }
 }
 
 // One test for each line, so that every core has one.
