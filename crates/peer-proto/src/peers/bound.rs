@@ -137,7 +137,7 @@ impl Peers {
         let Some(connection) = peer.connection() else {
             return;
         };
-        let is_spared = peer.inbound.has_unfinished() && self.quic.may_lack_credit(connection);
+        let is_spared = peer.inbound.has_unread() && self.quic.may_lack_credit(connection);
         let (quic, receiver) = (&mut self.quic, &mut peer.receiver);
         let given_up = peer
             .incoming

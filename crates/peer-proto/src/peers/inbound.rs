@@ -10,6 +10,8 @@ use quic::{ConnectionKey, Endpoint, Read, StreamError, StreamId};
 pub(crate) struct Inbound {
     /// The program has read neither their end nor their reset.
     unfinished: BTreeSet<StreamId>,
+    /// Those of them of which something may have come that the program has not read.
+    unread: BTreeSet<StreamId>,
     /// What is left of those that had come whole; the connection has ended.
     rests: BTreeMap<StreamId, VecDeque<Bytes>>,
     /// Bytes of these.
@@ -22,14 +24,27 @@ impl Inbound {
         self.unfinished.insert(stream);
     }
 
-    /// Whether the program may read any.
-    pub(super) fn has_unfinished(&self) -> bool {
-        !self.unfinished.is_empty()
+    /// Something may have come on a stream.
+    pub(super) fn came(&mut self, stream: StreamId) {
+        if self.unfinished.contains(&stream) {
+            self.unread.insert(stream);
+        }
+    }
+
+    /// The program has read all that came on a stream so far.
+    pub(super) fn caught_up(&mut self, stream: StreamId) {
+        self.unread.remove(&stream);
+    }
+
+    /// Whether something may have come that the program has not read.
+    pub(super) fn has_unread(&self) -> bool {
+        !self.unread.is_empty()
     }
 
     /// The program has read the stream to its end, or wants no more of it.
     pub(super) fn forget(&mut self, stream: StreamId) {
         self.unfinished.remove(&stream);
+        self.unread.remove(&stream);
         if let Some(rest) = self.rests.remove(&stream) {
             self.rest_bytes -= rest.iter().map(Bytes::len).sum::<usize>();
         }
@@ -38,6 +53,7 @@ impl Inbound {
     /// The connection has ended: takes what the program has not read of streams that have come whole, because the other
     /// end may know that they have.
     pub(super) fn take_rests(&mut self, quic: &mut Endpoint, connection: ConnectionKey) {
+        self.unread.clear();
         for stream in std::mem::take(&mut self.unfinished) {
             let mut rest = VecDeque::new();
             let end = loop {

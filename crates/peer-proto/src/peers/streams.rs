@@ -120,10 +120,13 @@ impl Peers {
             return read;
         };
         let read = self.quic.read(connection, stream, length_max);
-        if matches!(read, Ok(Read::Finished) | Err(_))
+        if !matches!(read, Ok(Read::Data(_)))
             && let Some(entry) = self.peer(peer)
         {
-            entry.inbound.forget(stream);
+            match read {
+                Ok(Read::Blocked) => entry.inbound.caught_up(stream),
+                _ => entry.inbound.forget(stream),
+            }
         }
         read
     }
@@ -133,6 +136,7 @@ impl Peers {
         let peer = self.key(index);
         if let Some(entry) = self.peers[index].as_deref_mut() {
             entry.inbound.opened(stream);
+            entry.inbound.came(stream);
         }
         self.events.push_back(Event::StreamOpened { peer, stream });
     }
@@ -209,6 +213,7 @@ impl Peers {
             return;
         };
         if !peer.incoming.has(stream) {
+            peer.inbound.came(stream);
             let event = Event::StreamReadable { peer: key, stream };
             return self.events.push_back(event);
         }

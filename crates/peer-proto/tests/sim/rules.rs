@@ -621,3 +621,40 @@ fn messages_that_stand_still_are_kept_while_their_sender_has_no_credit_for_them_
         "the sender has credit, and uses none of it"
     );
 }
+
+/// PEER-21: what QUIC may keep is told in vain here, but there is nothing that the program has not read.
+#[test]
+fn messages_that_stand_still_are_not_kept_for_streams_that_were_given_up_unread() {
+    let mut attack = Attack::on(Parameters {
+        receive_bytes_max: 1 << 20,
+        ..parameters(2)
+    });
+    let (connection, peer) = (attack.raw.connection, attack.peer.unwrap());
+    let piece = vec![1; 1 << 20];
+    for _ in 0..3 {
+        let opened = attack.raw.quic.open_stream(connection, Direction::Bidirectional);
+        let (stream, mut sent) = (opened.unwrap(), 0);
+        while sent < 10 << 20 {
+            sent += attack.raw.quic.write(connection, stream, &piece).unwrap();
+            attack.drive();
+        }
+        attack.raw.quic.reset(connection, stream, 0);
+        attack.drive();
+        assert!(attack.ours.read(peer, stream, usize::MAX).is_err());
+    }
+    let stays = attack.raw.quic.open_stream(connection, Direction::Bidirectional);
+    let stays = stays.unwrap();
+    assert_eq!(attack.raw.quic.write(connection, stays, b"1"), Ok(1));
+    attack.drive();
+    let read = attack.ours.read(peer, stays, usize::MAX);
+    assert_eq!(read, Ok(quic::Read::Data(Bytes::from_static(b"1"))));
+    let read = attack.ours.read(peer, stays, usize::MAX);
+    assert_eq!(read, Ok(quic::Read::Blocked));
+    for _ in 0..3 {
+        begin(&mut attack, Head::Unordered, 1 << 20, 100_000);
+    }
+    for _ in 0..3 * limits::STALLED_TIME.as_secs() {
+        attack.drive();
+    }
+    assert!(!attack.stopped.is_empty(), "room is short");
+}

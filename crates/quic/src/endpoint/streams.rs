@@ -123,7 +123,8 @@ impl Endpoint {
     }
 
     /// Whether the peer of a living connection may have used up all that it may send on streams, because what came of
-    /// them is not read. Only among peers; where streams were given up unread it may be told in vain.
+    /// them is not read. Only among peers. It may be told in vain where streams were given up unread, and after
+    /// gigabytes: heads of packets count among what came, because QUIC does not tell what it keeps.
     #[must_use]
     pub fn may_lack_credit(&self, connection: ConnectionKey) -> bool {
         let entry = self.connections.get(connection.0).and_then(Option::as_ref);
