@@ -6,6 +6,10 @@
 //! lasts from one arrival to another, and on until enough has come. Where the limit holds both carriers, what was
 //! measured is the limit: they are alike, and it is not remembered.
 //!
+//! A carrier takes over from the other one when its first chunk has arrived, and not before: a path on which nothing
+//! arrives costs nothing. Its trial begins once nothing of the other one is under way, which would share the path and
+//! the processors with it.
+//!
 //! A carrier whose rate falls to half is measured against the other again, at most every [`CHOICE_HYSTERESIS`]. One
 //! that was chosen in an earlier transfer between the same two places is taken at once, and measured again in the same
 //! case.
@@ -15,7 +19,7 @@ use std::time::{Duration, Instant};
 use crate::carrier::Carrier;
 use crate::limits::{
     CHOICE_HYSTERESIS, CHOICE_WINDOW, TRIAL_BYTES, TRIAL_BYTES_MIN, TRIAL_SETTLING, TRIAL_TIME,
-    TRIAL_TIME_MAX,
+    TRIAL_TIME_MAX, TRIAL_TIME_MIN,
 };
 
 /// What a carrier did in its trial.
@@ -37,7 +41,7 @@ impl Sample {
     /// Whether it says how fast the carrier is, or that it is much slower than the other one.
     fn is_enough(&self, other: Option<&Self>) -> bool {
         if self.elapsed < TRIAL_TIME {
-            return self.bytes >= TRIAL_BYTES;
+            return self.elapsed >= TRIAL_TIME_MIN && self.bytes >= TRIAL_BYTES;
         }
         // Chunks of all threads may arrive in the next moment.
         let at_most = (self.bytes + TRIAL_BYTES_MIN / 2) as f64 / self.elapsed.as_secs_f64();
@@ -51,7 +55,7 @@ impl Sample {
     }
 }
 
-/// Counters of a transfer so far: all only rise.
+/// Counters of a transfer so far, which only rise, and what is under way now.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     /// Bytes that the receiver has, by carrier.
@@ -61,6 +65,8 @@ pub(crate) struct Totals {
     pub(crate) cpu: Duration,
     /// What threads waited for the user's limit, together.
     pub(crate) limited: Duration,
+    /// Whether chunks are on their way, by carrier.
+    pub(crate) under_way: [bool; 2],
 }
 
 impl Totals {
@@ -76,12 +82,28 @@ impl Totals {
 /// are too coarse to tell more.
 const LIMITED_SHARE: f64 = 0.8;
 
+const BOTH: [Carrier; 2] = [Carrier::Quic, Carrier::Tcp];
+
+fn alone(carrier: Carrier) -> &'static [Carrier] {
+    match carrier {
+        Carrier::Quic => &BOTH[..1],
+        Carrier::Tcp => &BOTH[1..],
+    }
+}
+
+fn other_than(carrier: Carrier) -> Carrier {
+    match carrier {
+        Carrier::Quic => Carrier::Tcp,
+        Carrier::Tcp => Carrier::Quic,
+    }
+}
+
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Decision {
-    /// Only this carrier is to take work.
-    Use(Carrier),
-    /// The same, for good reason: to be told.
+    /// Only these carriers are to take work.
+    Use(&'static [Carrier]),
+    /// Only this one, for good reason: to be told.
     Choose(Carrier, String),
 }
 
@@ -99,6 +121,8 @@ enum Phase {
     Trial {
         carrier: Carrier,
         since: Instant,
+        /// Whether anything of it has arrived; until then the other one takes work as well.
+        is_proven: bool,
         /// At its first arrival after it settled.
         start: Option<(Instant, Totals)>,
         /// Its bytes at the last look.
@@ -107,6 +131,13 @@ enum Phase {
         other: Option<Sample>,
         /// When the first of both trials began.
         began: Instant,
+    },
+    /// It is remembered, and takes work beside the other one until the first of it has arrived.
+    Remembered {
+        carrier: Carrier,
+        rate: f64,
+        /// Its bytes at the beginning.
+        before: u64,
     },
     Chosen {
         carrier: Carrier,
@@ -130,10 +161,13 @@ impl Choice {
         }
     }
 
-    /// The carrier that takes work at present.
-    pub(crate) fn present(&self) -> Carrier {
+    /// The carrier that takes work at present, or takes it over.
+    fn present(&self) -> Carrier {
         match self.phase {
-            Phase::Only(carrier) | Phase::Trial { carrier, .. } | Phase::Chosen { carrier, .. } => carrier,
+            Phase::Only(carrier)
+            | Phase::Trial { carrier, .. }
+            | Phase::Remembered { carrier, .. }
+            | Phase::Chosen { carrier, .. } => carrier,
         }
     }
 
@@ -161,6 +195,18 @@ impl Choice {
         let Some((carrier, rate)) = remembered else {
             return self.begin(now, totals);
         };
+        if carrier == self.present() {
+            return Some(self.recall(now, totals, carrier, rate));
+        }
+        self.phase = Phase::Remembered {
+            carrier,
+            rate,
+            before: totals.bytes(carrier),
+        };
+        Some(Decision::Use(&BOTH))
+    }
+
+    fn recall(&mut self, now: Instant, totals: Totals, carrier: Carrier, rate: f64) -> Decision {
         self.phase = Phase::Chosen {
             carrier,
             rate,
@@ -169,7 +215,7 @@ impl Choice {
             began: now,
         };
         let reason = format!("{} was better here in an earlier transfer", carrier.name());
-        Some(Decision::Choose(carrier, reason))
+        Decision::Choose(carrier, reason)
     }
 
     /// TCP connections are there, and the user wants them to be used.
@@ -202,12 +248,13 @@ impl Choice {
         self.phase = Phase::Trial {
             carrier,
             since: now,
+            is_proven: !changes,
             start: None,
             seen: totals.bytes(carrier),
             other,
             began,
         };
-        changes.then_some(Decision::Use(carrier))
+        changes.then_some(Decision::Use(&BOTH))
     }
 
     /// Looks at the counters; often.
@@ -215,9 +262,19 @@ impl Choice {
         let limit = self.limit;
         match &mut self.phase {
             Phase::Only(_) => None,
+            Phase::Remembered {
+                carrier,
+                rate,
+                before,
+            } => {
+                let (carrier, rate) = (*carrier, *rate);
+                let has_come = totals.bytes(carrier) > *before;
+                has_come.then(|| self.recall(now, totals, carrier, rate))
+            }
             Phase::Trial {
                 carrier,
                 since,
+                is_proven,
                 start,
                 seen,
                 other,
@@ -229,8 +286,14 @@ impl Choice {
                 if std::mem::replace(seen, bytes) == bytes {
                     return None;
                 }
+                if !std::mem::replace(is_proven, true) {
+                    *since = now;
+                    return Some(Decision::Use(alone(carrier)));
+                }
+                let next = other_than(carrier);
                 let Some((from, before)) = *start else {
-                    if now.duration_since(*since) >= TRIAL_SETTLING {
+                    let is_alone = !totals.under_way[next as usize];
+                    if is_alone && now.duration_since(*since) >= TRIAL_SETTLING {
                         *start = Some((now, totals));
                     }
                     return None;
@@ -249,10 +312,6 @@ impl Choice {
                 let waited = totals.limited.saturating_sub(before.limited);
                 sample.is_limited = waited >= elapsed / 2
                     && limit.is_some_and(|limit| sample.rate() >= limit as f64 * LIMITED_SHARE);
-                let next = match carrier {
-                    Carrier::Quic => Carrier::Tcp,
-                    Carrier::Tcp => Carrier::Quic,
-                };
                 let Some(other) = other else {
                     return self.try_out(now, totals, next, Some(sample), began);
                 };
@@ -462,6 +521,12 @@ mod tests {
             let mut choice = Choice::new(Carrier::Quic, None);
             let remembered = Some((Carrier::Tcp, 2e8));
             let decision = choice.offer_tcp(clock, totals, remembered);
+            assert_eq!(
+                decision,
+                Some(Decision::Use(&BOTH)),
+                "QUIC goes on until TCP is seen to carry"
+            );
+            let decision = step(&mut choice, &mut clock, &mut totals, rates, [1.0, 1.0]);
             assert!(
                 matches!(decision, Some(Decision::Choose(Carrier::Tcp, _))),
                 "{decision:?}"
@@ -475,6 +540,52 @@ mod tests {
         }
     }
 
+    #[test]
+    fn where_nothing_arrives_by_tcp_quic_goes_on() {
+        for remembered in [None, Some((Carrier::Tcp, 2e8))] {
+            let (mut clock, mut totals) = (Instant::now(), Totals::default());
+            let mut choice = Choice::new(Carrier::Quic, None);
+            let mut allowed: &[Carrier] = &[Carrier::Quic];
+            let mut decision = choice.offer_tcp(clock, totals, remembered);
+            for _ in 0..400 {
+                match decision {
+                    Some(Decision::Use(carriers)) => allowed = carriers,
+                    None => {}
+                    chosen => panic!("{chosen:?}"),
+                }
+                assert!(allowed.contains(&Carrier::Quic));
+                clock += Duration::from_millis(50);
+                // Nothing of TCP's comes.
+                totals.quic += 5_000_000;
+                decision = choice.look(clock, totals);
+            }
+            assert_eq!(allowed, BOTH, "TCP has been tried");
+            assert_eq!(choice.chosen(), None);
+        }
+    }
+
+    #[test]
+    fn a_trial_begins_once_nothing_of_the_other_carrier_is_under_way() {
+        let (mut clock, mut totals) = (Instant::now(), Totals::default());
+        let mut choice = Choice::new(Carrier::Quic, None);
+        choice.offer_tcp(clock, totals, None);
+        while choice.present() == Carrier::Quic {
+            step(&mut choice, &mut clock, &mut totals, [2e8, 2e8], [1.0, 1.0]);
+        }
+        // What QUIC has taken arrives for three seconds more, and TCP gets a tenth of the path.
+        totals.under_way = [true, true];
+        for _ in 0..60 {
+            let decision = step(&mut choice, &mut clock, &mut totals, [2e8, 4e7], [1.0, 1.0]);
+            assert!(!matches!(decision, Some(Decision::Choose(..))), "{decision:?}");
+        }
+        totals.under_way = [false, true];
+        let decision = decide(&mut choice, &mut clock, &mut totals, [2e8, 4e8], [1.0, 1.0]);
+        assert!(
+            matches!(decision, Some(Decision::Choose(Carrier::Tcp, _))),
+            "{decision:?}"
+        );
+    }
+
     /// Chunks that threads send under a limit, as `send/lane.rs` does, in steps of virtual time.
     struct Limited {
         limit: RateLimit,
@@ -483,6 +594,7 @@ mod tests {
         now: Instant,
         totals: Totals,
         lanes: Vec<(Carrier, Instant)>,
+        allowed: &'static [Carrier],
         /// Until when each carrier's path is busy.
         paths: [Instant; 2],
         /// Chunks that arrive then.
@@ -490,7 +602,6 @@ mod tests {
     }
 
     const CHUNK: usize = 1 << 20;
-    const QUIC_AND_TCP: [Carrier; 2] = [Carrier::Quic, Carrier::Tcp];
 
     impl Limited {
         fn new(limit: u64) -> Self {
@@ -503,6 +614,7 @@ mod tests {
                 now,
                 totals: Totals::default(),
                 lanes: lanes.into_iter().map(|carrier| (carrier, now)).collect(),
+                allowed: alone(Carrier::Quic),
                 paths: [now; 2],
                 arrivals: Vec::new(),
             }
@@ -510,9 +622,9 @@ mod tests {
 
         fn step(&mut self, rates: [f64; 2], costs: [f64; 2]) -> Option<Decision> {
             self.now += Duration::from_millis(5);
-            let (now, present) = (self.now, self.choice.present());
+            let now = self.now;
             for (carrier, free) in &mut self.lanes {
-                if *carrier != present || *free > now {
+                if !self.allowed.contains(carrier) || *free > now {
                     continue;
                 }
                 let pause = self.limit.grant(now, CHUNK);
@@ -533,8 +645,27 @@ mod tests {
                 }
                 self.totals.cpu += Duration::from_secs_f64(CHUNK as f64 / 1e9 * costs[carrier as usize]);
             }
+            for carrier in BOTH {
+                let mut under_way = self.arrivals.iter();
+                self.totals.under_way[carrier as usize] = under_way.any(|(_, of)| *of == carrier);
+            }
             let is_look = (now - self.start).as_millis().is_multiple_of(50);
-            is_look.then(|| self.choice.look(now, self.totals)).flatten()
+            let decision = is_look.then(|| self.choice.look(now, self.totals)).flatten();
+            self.take(decision.as_ref());
+            decision
+        }
+
+        fn take(&mut self, decision: Option<&Decision>) {
+            match decision {
+                Some(Decision::Use(carriers)) => self.allowed = carriers,
+                Some(Decision::Choose(carrier, _)) => self.allowed = alone(*carrier),
+                None => {}
+            }
+        }
+
+        fn offer_tcp(&mut self, remembered: Option<(Carrier, f64)>) {
+            let decision = self.choice.offer_tcp(self.now, self.totals, remembered);
+            self.take(decision.as_ref());
         }
 
         /// What is chosen after TCP connections came so many steps after the beginning.
@@ -542,7 +673,7 @@ mod tests {
             for _ in 0..steps {
                 self.step(rates, costs);
             }
-            self.choice.offer_tcp(self.now, self.totals, None);
+            self.offer_tcp(None);
             for _ in 0..40_000 {
                 if let Some(Decision::Choose(carrier, reason)) = self.step(rates, costs) {
                     assert_eq!(
@@ -563,8 +694,8 @@ mod tests {
             100_000, 700_000, 1_300_000, 3_000_000, 4_700_000, 11_000_000, 40_000_000,
         ] {
             for steps in [0, 17, 101, 263] {
-                for cheap in QUIC_AND_TCP {
-                    let costs = QUIC_AND_TCP.map(|carrier| if carrier == cheap { 1.0 } else { 3.0 });
+                for cheap in BOTH {
+                    let costs = BOTH.map(|carrier| if carrier == cheap { 1.0 } else { 3.0 });
                     let chosen = Limited::new(limit).chosen(steps, [2e8, 4e8], costs);
                     assert_eq!(chosen, (cheap, false), "{limit} bytes a second, {steps} steps");
                 }
@@ -575,10 +706,9 @@ mod tests {
     #[test]
     fn a_carrier_that_stays_below_the_limit_loses_whatever_it_costs() {
         for limit in [3_000_000, 11_000_000, 40_000_000] {
-            for slow in QUIC_AND_TCP {
-                let rates =
-                    QUIC_AND_TCP.map(|carrier| if carrier == slow { limit as f64 / 3.0 } else { 2e8 });
-                let costs = QUIC_AND_TCP.map(|carrier| if carrier == slow { 1.0 } else { 9.0 });
+            for slow in BOTH {
+                let rates = BOTH.map(|carrier| if carrier == slow { limit as f64 / 3.0 } else { 2e8 });
+                let costs = BOTH.map(|carrier| if carrier == slow { 1.0 } else { 9.0 });
                 let (chosen, _) = Limited::new(limit).chosen(17, rates, costs);
                 assert_ne!(chosen, slow, "{limit} bytes a second");
             }
@@ -589,10 +719,11 @@ mod tests {
     fn what_the_limit_holds_is_not_measured_again_and_what_falls_below_it_is() {
         let mut limited = Limited::new(3_000_000);
         // From a transfer without a limit.
-        limited
-            .choice
-            .offer_tcp(limited.now, limited.totals, Some((Carrier::Tcp, 1e9)));
+        limited.offer_tcp(Some((Carrier::Tcp, 1e9)));
         let costs = [1.0, 1.0];
+        while limited.allowed != alone(Carrier::Tcp) {
+            limited.step([2e8, 2e8], costs);
+        }
         for _ in 0..6_000 {
             assert_eq!(limited.step([2e8, 2e8], costs), None);
         }
@@ -609,9 +740,9 @@ mod tests {
     #[test]
     fn a_carrier_that_is_much_worse_is_left_soon() {
         let mut limited = Limited::new(1_000_000_000);
-        limited.choice.offer_tcp(limited.now, limited.totals, None);
+        limited.offer_tcp(None);
         let rates = [2e7, 1e6];
-        while limited.choice.present() == Carrier::Quic {
+        while limited.allowed != alone(Carrier::Tcp) {
             limited.step(rates, [1.0, 1.0]);
         }
         let began = limited.now;

@@ -70,8 +70,11 @@ pub const QUIC_BUFFERS: usize = 32;
 /// A carrier is measured for so long, unless [`TRIAL_BYTES`] have arrived before, or less than [`TRIAL_BYTES_MIN`].
 pub const TRIAL_TIME: Duration = Duration::from_millis(500);
 
-/// Both trials together are the first 64 MiB of a transfer.
+/// Both trials together are the first 64 MiB of a transfer, and what comes in [`TRIAL_TIME_MIN`] where that is more.
 pub const TRIAL_BYTES: u64 = 32 << 20;
+
+/// A fast carrier is measured for so long at least: both ends' looks are some milliseconds apart.
+pub const TRIAL_TIME_MIN: Duration = Duration::from_millis(100);
 
 /// Eight chunks: of fewer, when they happen to arrive says more than how fast they are.
 pub const TRIAL_BYTES_MIN: u64 = 8 << 20;
@@ -79,7 +82,7 @@ pub const TRIAL_BYTES_MIN: u64 = 8 << 20;
 /// How long a trial waits for those: the worse carrier is not to carry for longer.
 pub const TRIAL_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// At the beginning of a trial the other carrier's chunks still arrive, and this one's rate rises.
+/// At the beginning of a trial a carrier's rate rises.
 pub const TRIAL_SETTLING: Duration = Duration::from_millis(50);
 
 /// Between two measurements: their trials cost what the worse carrier is worse.

@@ -82,6 +82,13 @@ impl Remembered {
         let _ = self.keep_at(between, carrier, rate, now());
     }
 
+    /// Forgets a choice; where that fails, it is found out again that it is wrong.
+    pub(crate) fn forget(&self, between: Between) {
+        let mut records = self.read();
+        records.retain(|record| record.between != between);
+        let _ = beside::write(&self.0, &encode(&records));
+    }
+
     fn keep_at(&self, between: Between, carrier: Carrier, rate: f64, time: Duration) -> io::Result<()> {
         let mut records = self.read();
         records.retain(|record| record.between != between);
@@ -171,6 +178,8 @@ mod tests {
         assert_eq!(at(1, then), Some((Carrier::Tcp, 5e8)));
         assert_eq!(at(2, then + REMEMBERED_TIME_MAX / 2), Some((Carrier::Quic, 6e6)));
         assert_eq!(at(3, then), None);
+        remembered.forget(between(2));
+        assert_eq!(at(2, then), None);
         assert_eq!(at(1, then + REMEMBERED_TIME_MAX), None);
         assert_eq!(at(1, then - Duration::from_secs(1)), None);
         let path = directory.path().join("carriers");

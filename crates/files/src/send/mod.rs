@@ -358,6 +358,7 @@ impl<'scope> Conversation<'scope, '_> {
         let totals = Totals {
             cpu: self.totals.cpu + process_time(),
             limited: sending.limit.as_ref().map_or(Duration::ZERO, RateLimit::waited),
+            under_way: [Carrier::Quic, Carrier::Tcp].map(|carrier| sending.desk.has_under_way(carrier)),
             ..self.totals
         };
         let decision = match (std::mem::replace(&mut self.has_tcp, has_tcp), has_tcp) {
@@ -367,7 +368,10 @@ impl<'scope> Conversation<'scope, '_> {
                 let choice = remembered.and_then(|(remembered, between)| remembered.choice(between));
                 self.choice.offer_tcp(now, totals, choice)
             }
-            (true, false) => self.choice.lose_tcp(),
+            (true, false) => {
+                self.forget_tcp();
+                self.choice.lose_tcp()
+            }
             _ => {
                 let decision = self.choice.look(now, totals);
                 if matches!(decision, Some(Decision::Choose(..))) {
@@ -392,10 +396,21 @@ impl<'scope> Conversation<'scope, '_> {
         }
     }
 
+    /// TCP's connections were lost: a later transfer measures again before it relies on them.
+    fn forget_tcp(&self) {
+        if let (Some(remembered), Some(between)) = (&self.remembered, self.between)
+            // At the end the receiver closes them.
+            && !self.sending.desk.is_complete()
+            && matches!(remembered.choice(between), Some((Carrier::Tcp, _)))
+        {
+            remembered.forget(between);
+        }
+    }
+
     fn decide(&mut self, decision: Option<Decision>) {
         match decision {
             None => {}
-            Some(Decision::Use(carrier)) => self.sending.desk.allow(&[carrier]),
+            Some(Decision::Use(carriers)) => self.sending.desk.allow(carriers),
             Some(Decision::Choose(carrier, reason)) => {
                 self.sending.desk.allow(&[carrier]);
                 let kind = match carrier {

@@ -121,6 +121,11 @@ impl Desk {
         self.change(|state| state.put_down(entry));
     }
 
+    /// Whether chunks are on their way by this carrier.
+    pub(super) fn has_under_way(&self, carrier: Carrier) -> bool {
+        self.state().has_under_way(carrier)
+    }
+
     /// The receiver has these chunks: how many bytes of them came by each carrier.
     pub(super) fn acknowledge(&self, entry: EntryId, chunks: &Ranges) -> Arrived {
         self.change(|state| state.acknowledge(entry, chunks))

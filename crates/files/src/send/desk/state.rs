@@ -230,6 +230,11 @@ impl State {
         }
     }
 
+    /// Whether chunks are on their way by this carrier.
+    pub(super) fn has_under_way(&self, carrier: Carrier) -> bool {
+        self.under_way.values().any(|(_, by)| *by == carrier)
+    }
+
     /// The receiver has these chunks: how many bytes of them came by each carrier.
     pub(super) fn acknowledge(&mut self, entry: EntryId, chunks: &Ranges) -> Arrived {
         let mut arrived = Arrived::default();
