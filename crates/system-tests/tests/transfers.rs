@@ -4,6 +4,7 @@
 mod disks;
 mod kills;
 mod networks;
+mod options;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
