@@ -40,8 +40,8 @@ fn assert_cell(cell: Cell) {
     });
     let figures = median(&runs);
     let round_trip = cell.round_trip_ms as usize;
-    // Headers take 2.5 % of a packet, and what is lost is sent again. What a gap held back in the first half of the time
-    // counts in the second one.
+    // Headers take 2.5 % of a packet, and what is lost is sent again. What a gap held back in the first half of the
+    // time counts in the second one.
     let share = 0.92 - cell.loss * 1.2;
     assert!(figures.share > share && figures.share < 1.02, "less than {share}");
     let full = 300 + 8 * round_trip;
