@@ -102,7 +102,12 @@ pub fn seeds() -> Vec<Vec<u8>> {
         requests.push(request::connect_udp("a:443", &target, "token", Some(2)));
         requests.push(request::connect(&target, "token"));
         let port = "/0000000000000007/tcp/%3A%3A1/8080/";
-        requests.push(request::extended_connect("a:443", listen::PROTOCOL, port, "token"));
+        requests.push(request::extended_connect(
+            "a:443",
+            listen::PROTOCOL,
+            port,
+            "token",
+        ));
     }
     let with_content = |kind: u8, list: &HeaderList| {
         let mut seed = vec![kind, 5];

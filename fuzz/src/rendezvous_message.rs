@@ -55,9 +55,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     ];
     let encoded: Vec<Vec<u8>> = messages.iter().map(|message| message.encode().to_vec()).collect();
     let all = encoded.concat();
-    let mut seeds: Vec<Vec<u8>> = [1, 3, 255]
-        .map(|piece| [&[piece], &all[..]].concat())
-        .to_vec();
+    let mut seeds: Vec<Vec<u8>> = [1, 3, 255].map(|piece| [&[piece], &all[..]].concat()).to_vec();
     seeds.extend(encoded.iter().map(|message| [&[9], &message[..]].concat()));
     let signature = [7; 64];
     seeds.push(RegistrationPath { peer, signature }.to_string().into_bytes());

@@ -1,11 +1,9 @@
-//! `cargo xtask fuzz`: runs the fuzz targets of `fuzz/`, which is a workspace of its own, on the nightly toolchain.
+//! `cargo xtask fuzz`: runs the fuzz targets of `fuzz/` on the nightly toolchain.
 //!
 //! The engine is installed where it is missing. Each target starts from the inputs that it makes itself, those of
 //! `fuzz/inputs`, which are committed, and those that earlier runs found (`fuzz/corpus`); an input that fails stays in
 //! `fuzz/artifacts`, and the engine prints how to run it again. `cargo xtask test` must work without a nightly
-//! toolchain: it runs the targets on their starting inputs and the committed ones ([`replay`]).
-
-use std::process::Command;
+//! toolchain: it runs the targets on their starting inputs and the committed ones, as a test of that crate.
 
 use anyhow::{Context, Result, bail};
 
@@ -21,6 +19,15 @@ const INPUT_BYTES_MAX: &str = "-max_len=4096";
 /// Inputs are chosen evenly. By the rarity of what they reach, the default, the choice itself took half of the time of
 /// `engine`: 22 inputs a second instead of 54. Its cryptography takes 3 % of the time, so it is real.
 const EVEN_CHOICE: &str = "-entropic=0";
+
+/// The engine builds in the release profile: here with every check on, and without optimization across crates, which
+/// takes minutes.
+const PROFILE: [(&str, &str); 4] = [
+    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
+    ("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true"),
+    ("CARGO_PROFILE_RELEASE_LTO", "off"),
+    ("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "true"),
+];
 
 /// Runs one target, or all, for so many seconds each.
 pub(crate) fn run(repository: &Repository, seconds: u32, only: Option<&str>) -> Result<()> {
@@ -57,6 +64,7 @@ pub(crate) fn run(repository: &Repository, seconds: u32, only: Option<&str>) -> 
         println!("==> {target}");
         let directory = |name: &str| repository.root().join("fuzz").join(name).join(target);
         let mut run = nightly::command(repository, &engine.to_string_lossy());
+        run.envs(PROFILE);
         run.args(["run", "--fuzz-dir", "fuzz", "--target-dir", &build]);
         run.args(["--features", "engine", target]);
         // What it finds goes to the first directory; not every target has committed inputs.
@@ -72,20 +80,6 @@ pub(crate) fn run(repository: &Repository, seconds: u32, only: Option<&str>) -> 
     }
     println!("{} targets found nothing in {seconds} s each", chosen.len());
     Ok(())
-}
-
-/// Runs all targets on the inputs that are known, on the pinned toolchain and with what the tests compiled.
-pub(crate) fn replay(repository: &Repository) -> Command {
-    let mut command = repository.cargo(&[
-        "test",
-        "--quiet",
-        "--manifest-path",
-        "fuzz/Cargo.toml",
-        "--test",
-        "replay",
-    ]);
-    command.arg("--target-dir").arg(repository.target());
-    command
 }
 
 /// The names of all targets.

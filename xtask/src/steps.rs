@@ -3,9 +3,10 @@
 //!
 //! Cargo compiles a crate anew for each set of features, and the packages that a command selects decide on these. So
 //! lints, unit tests and system tests select the whole workspace, which is compiled once; alone, as a user builds them,
-//! the shipped program is built, without a warning, and the benchmarks' own program is checked. The program under
-//! system test is that release build; the benchmarks' program comes with the unit tests, because its package has
-//! integration tests, for which cargo builds it. Environment variables tell the system tests where both are.
+//! the program is built, without a warning, and the benchmarks' own program is checked. The program under system test
+//! is the shipped one but for the optimization across crates, which takes minutes of one core (profile `tested`); the
+//! benchmarks' program comes with the unit tests, because its package has integration tests, for which cargo builds it.
+//! Environment variables tell the system tests where both are.
 
 use std::io::Read;
 use std::num::NonZero;
@@ -18,7 +19,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::repository::{Repository, has_sudo, is_root, run_to_success, shown, succeeded};
 use crate::setup::{self, Extent};
-use crate::{fuzz, rivals, skips, tidy};
+use crate::{rivals, skips, tidy};
 
 /// Tells the system tests which program to test.
 const PROGRAM_VARIABLE: &str = "GRAMWAY_TEST_PROGRAM";
@@ -46,8 +47,8 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
     run.step("setup", || setup::run(repository, extent))?;
     run.command("format", repository.cargo(&["fmt", "--all", "--check"]))?;
     run.step("tidy", || tidy::run(repository))?;
-    let build = repository.cargo(&["build", "--quiet", "--release", "--package", "gramway"]);
-    // One core links the program for minutes; cargo locks the directory of each profile by itself.
+    let build = repository.cargo(&["build", "--quiet", "--profile", "tested", "--package", "gramway"]);
+    // Cargo locks the directory of each profile by itself.
     run.beside("build", build, Warnings::Denied, |run| {
         let mut clippy = repository.cargo(&["clippy", "--quiet", "--workspace", "--all-targets"]);
         clippy.args(locked).args(["--", "-D", "warnings"]);
@@ -65,9 +66,6 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
             repository.cargo(&["test", "--quiet", "--workspace", "--no-run"]),
         )
     })?;
-    let mut fuzz_inputs = fuzz::replay(repository);
-    fuzz_inputs.args(locked);
-    run.command("fuzz inputs", fuzz_inputs)?;
     let test = |run: &mut Run| run.tests(repository, extent, strict);
     match setup::missing_cargo_tools(repository) {
         // System tests wait for the most part.
@@ -169,7 +167,7 @@ impl Run {
             // Skips of an earlier run would count for this one; a missing file means none.
             let _ = std::fs::remove_file(&log);
             let mut system_tests = repository.cargo(&["test", "--workspace", "--test", "system"]);
-            let program = repository.target().join("release/gramway");
+            let program = repository.target().join("tested/gramway");
             describe_system_tests(repository, &program, &mut system_tests)?;
             system_tests.env(SKIP_LOG_VARIABLE, &log);
             if std::env::var_os(THREADS_VARIABLE).is_none() {

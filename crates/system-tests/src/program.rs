@@ -1,4 +1,4 @@
-//! The programs under test: the release build of `gramway`, and `bench`.
+//! The programs under test: `gramway` as it is shipped but for optimization across crates, and `bench`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -34,9 +34,9 @@ static BENCH: OnceLock<PathBuf> = OnceLock::new();
 /// When it cannot be built.
 #[must_use]
 pub fn gramway_binary() -> PathBuf {
-    let build = ["--release", "--package", "gramway"];
+    let build = ["--profile", "tested", "--package", "gramway"];
     GRAMWAY
-        .get_or_init(|| find_or_build("GRAMWAY_TEST_PROGRAM", &build, "release/gramway"))
+        .get_or_init(|| find_or_build("GRAMWAY_TEST_PROGRAM", &build, "tested/gramway"))
         .clone()
 }
 
