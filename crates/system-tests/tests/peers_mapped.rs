@@ -96,8 +96,12 @@ impl Home {
         }
     }
 
-    /// Starts miniupnpd, which speaks some protocols alone, and those of IPv6 where it is asked to.
+    /// Starts miniupnpd on the router, which speaks some protocols alone, and those of IPv6 where it is asked to.
     fn start(&self, has_pcp: bool, has_upnp: bool, has_ipv6: bool) -> Process {
+        self.start_on(&self.router, has_pcp, has_upnp, has_ipv6)
+    }
+
+    fn start_on(&self, router: &Namespace, has_pcp: bool, has_upnp: bool, has_ipv6: bool) -> Process {
         let word = |is_on| if is_on { "yes" } else { "no" };
         let configuration = format!(
             "ext_ifname=outside\nlistening_ip=inside\nipv6_disable={}\nenable_natpmp={}\nenable_upnp={}\nsecure_mode=yes\n\
@@ -110,7 +114,7 @@ impl Home {
         );
         let name = if has_pcp { "pcp.conf" } else { "upnp.conf" };
         let file = self.directory.write(name, &configuration).unwrap();
-        let mut command = self.router.command("miniupnpd");
+        let mut command = router.command("miniupnpd");
         command.arg("-d").arg("-f").arg(file);
         command.arg("-P").arg(self.directory.join("miniupnpd.pid"));
         let router = Process::start(command, "miniupnpd").unwrap();
@@ -195,11 +199,38 @@ impl Home {
         assert_eq!(received.unwrap_err().kind(), ErrorKind::WouldBlock);
     }
 
-    /// What miniupnpd lets in.
+    /// What the router's miniupnpd lets in.
     fn let_in(&self) -> String {
-        let chain = ["list", "chain", "inet", "filter", "miniupnpd"];
-        self.router.run("nft", chain).unwrap()
+        let_in(&self.router)
     }
+
+    /// Another router on the machine's network, which nothing leads to.
+    fn neighbour(&self) -> Namespace {
+        let neighbour = Namespace::create().unwrap();
+        let on_router = "link add link inside name spare type macvlan mode bridge";
+        self.router.run("ip", on_router.split(' ')).unwrap();
+        let name = neighbour.name();
+        let moved = ["link", "set", "spare", "netns", name, "name", "inside"];
+        self.router.run("ip", moved).unwrap();
+        for line in [
+            "address add 10.5.0.9/24 dev inside",
+            "address add 2001:2:5::9/64 dev inside nodad",
+            "link set inside up",
+            "link add outside type bridge",
+            "address add 198.51.7.2/24 dev outside",
+            "link set outside up",
+        ] {
+            neighbour.run("ip", line.split(' ')).unwrap();
+        }
+        neighbour.nft(RULES).unwrap();
+        neighbour
+    }
+}
+
+/// What miniupnpd lets in.
+fn let_in(router: &Namespace) -> String {
+    let chain = ["list", "chain", "inet", "filter", "miniupnpd"];
+    router.run("nft", chain).unwrap()
 }
 
 #[test]
@@ -382,4 +413,21 @@ fn a_router_that_answers_nothing_is_named() {
     let problem = asked.unwrap().unwrap_err();
     assert_eq!(problem.name(), "no_answer");
     assert!(problem.to_string().contains("the router fe80::1"), "{problem}");
+}
+
+#[test]
+fn a_neighbour_that_opens_its_own_firewall_does_not_count_for_the_router() {
+    require_root!();
+    require_program!("miniupnpd");
+    let home = Home::new();
+    let neighbour = home.neighbour();
+    let _of_neighbour = home.start_on(&neighbour, false, true, true);
+    let endpoint = home.machine.inside(|| {
+        let builder = Endpoint::builder(SecretKey::generate().unwrap()).map_port();
+        builder.bind("[::]:4014".parse().unwrap()).unwrap()
+    });
+    let asked = wait_for(PROGRAM_LIMIT, endpoint.asked_for_pinhole()).flatten();
+    let problem = asked.unwrap().unwrap_err();
+    assert_eq!(problem.name(), "no_answer");
+    assert!(!let_in(&neighbour).contains("4014"), "{}", let_in(&neighbour));
 }

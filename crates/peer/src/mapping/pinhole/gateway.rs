@@ -3,6 +3,8 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
+use host::Network;
+
 use crate::interfaces::{index_of, is_link_local};
 use crate::mapping::problem::MappingProblem;
 use crate::rendezvous::source_towards;
@@ -54,6 +56,20 @@ impl Gateway {
             interface,
             own,
         })
+    }
+
+    /// Whether the router has this address, be it the one that packets leave to or another one on the same link: both
+    /// then lead to one hardware address.
+    pub(super) fn has(&self, address: SocketAddr) -> bool {
+        if address == SocketAddr::V6(self.at(address.port())) {
+            return true;
+        }
+        let Ok(mut network) = Network::open() else {
+            return false;
+        };
+        let mut device = |ip| network.neighbour(self.interface, ip).ok().flatten();
+        let answering = device(address.ip());
+        answering.is_some() && answering == device(self.address.into())
     }
 
     /// Where it is asked.

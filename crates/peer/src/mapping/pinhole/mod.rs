@@ -2,8 +2,8 @@
 //! lets in nothing else that was not asked for. Asked for by PCP ([`pcp`]), or by the service WANIPv6FirewallControl of
 //! UPnP.
 //!
-//! Whoever answers can let others in to our own address at most, and name no other one that matters. UPnP asks our
-//! router by its address first, and the whole network for the sake of old routers.
+//! UPnP asks our router by its address first, and the whole network for the sake of old routers. Only the router is
+//! asked for a hole, by whichever address of its own it answers.
 
 mod gateway;
 mod pcp;
@@ -170,22 +170,26 @@ async fn by_upnp(router: &Gateway, port: u16) -> Result<Pinhole, Refusal> {
     })
 }
 
-/// The firewall of whoever answers a question to this address. The question comes from the address that others are to
-/// reach: a router has then one of the same kind for the answers, which our requests for that address leave to by
-/// themselves.
+/// Our router's firewall, as it answers a question to this address. The question comes from the address that others
+/// are to reach: a router has then one of the same kind for the answers, which our requests for that address leave to
+/// by themselves.
 async fn search(router: &Gateway, asked: Ipv6Addr) -> Result<Ipv6FirewallGateway<Tokio>, Refusal> {
     let mut options = SearchOptions::ipv6(router.interface);
     options.bind_addr = SocketAddr::new(IpAddr::V6(router.own), 0);
     options.broadcast_address = SocketAddrV6::new(asked, SEARCH_PORT, 0, router.interface).into();
     options.timeout = Some(ROUTER_SEARCH_TIME);
     options.single_search_timeout = Some(ROUTER_SEARCH_TIME);
-    search_ipv6_firewall_gateway(options)
-        .await
-        .map_err(|error| match error {
-            SearchError::NoResponseWithinTimeout => Refusal::NoAnswer,
-            SearchError::IoError(error) => Refusal::of_socket("UPnP", &error),
-            error => refused(error),
-        })
+    let firewall = match search_ipv6_firewall_gateway(options).await {
+        Ok(firewall) => firewall,
+        Err(SearchError::NoResponseWithinTimeout) => return Err(Refusal::NoAnswer),
+        Err(SearchError::IoError(error)) => return Err(Refusal::of_socket("UPnP", &error)),
+        Err(error) => return Err(refused(error)),
+    };
+    // Whoever else answers on the network is not between us and the world.
+    match router.has(firewall.addr) {
+        true => Ok(firewall),
+        false => Err(Refusal::NoAnswer),
+    }
 }
 
 fn lifetime_seconds() -> u32 {
