@@ -431,3 +431,23 @@ fn a_neighbour_that_opens_its_own_firewall_does_not_count_for_the_router() {
     assert_eq!(problem.name(), "no_answer");
     assert!(!let_in(&neighbour).contains("4014"), "{}", let_in(&neighbour));
 }
+
+#[test]
+fn a_machine_without_a_public_address_of_ipv6_asks_no_router_for_a_hole() {
+    require_root!();
+    let home = Home::new();
+    for line in [
+        "address del 2001:2:5::2/64 dev eth0",
+        "address add fd00:5::2/64 dev eth0 nodad",
+    ] {
+        home.machine.run("ip", line.split(' ')).unwrap();
+    }
+    let endpoint = home.machine.inside(|| {
+        let builder = Endpoint::builder(SecretKey::generate().unwrap()).map_port();
+        builder.bind("[::]:4015".parse().unwrap()).unwrap()
+    });
+    let asked = wait_for(PROGRAM_LIMIT, endpoint.asked_for_pinhole()).flatten();
+    let problem = asked.unwrap().unwrap_err();
+    assert_eq!(problem.name(), "no_router");
+    assert!(problem.to_string().contains("fd00:5::2"), "{problem}");
+}

@@ -157,8 +157,8 @@ fn tell_mapping(endpoint: &Endpoint, reports: Reports) {
     }
 }
 
-/// Tells where the router's firewall of IPv6 lets others in, or, once, why it does not; it is asked on. People who have
-/// no router of IPv6 are told nothing.
+/// Tells where the router's firewall of IPv6 lets others in, or, once, why it does not; it is asked on. People whom
+/// IPv6 leads nowhere are told nothing.
 fn tell_pinhole(endpoint: &Endpoint, reports: Reports) {
     let address = match blocking::wait(endpoint.asked_for_pinhole()) {
         Some(Ok(address)) => Some(address),

@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use host::Network;
 
-use crate::interfaces::{index_of, is_link_local};
+use crate::interfaces::index_of;
 use crate::mapping::problem::MappingProblem;
+use crate::mapping::router::is_reachable;
 use crate::rendezvous::source_towards;
 
 /// The routes of IPv6, as the namespace of the asking thread has them.
@@ -45,8 +46,8 @@ impl Gateway {
                 _ => return none("no packets of IPv6 leave this machine".to_owned()),
             },
         };
-        if own.is_loopback() || is_link_local(own.into()) {
-            return none(format!("{own} is an address that no router leads to"));
+        if !is_reachable(own.into()) {
+            return none(format!("{own} is no address that the world leads to"));
         }
         let Some(interface) = index_of(&interface) else {
             return none(format!("{interface}, by which packets leave, is gone"));
