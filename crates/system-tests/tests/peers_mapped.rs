@@ -20,9 +20,9 @@ use crate::peer_command::{id, run, start};
 /// The router's address outside: miniupnpd maps no ports where this is a private one or one of documentation.
 const OUTSIDE: &str = "198.51.5.2";
 
-/// The machine's own address of IPv6, which the world has a route to: of those for benchmarks (RFC 5180), because
-/// nobody is reached at one of documentation.
-const MACHINE: &str = "2001:2:5::2";
+/// The machine's own address of IPv6: a public one, because no router is asked to let others in to one of documentation
+/// or benchmarks. Nothing leaves the namespaces.
+const MACHINE: &str = "2a00:5::2";
 
 /// Translates each flow of IPv4 to a port of its own, and lets in what miniupnpd maps or opens alone.
 const RULES: &str = "
@@ -62,18 +62,14 @@ impl Home {
             addresses,
         };
         join(
-            end(&machine, "eth0", &["10.5.0.2/24", "2001:2:5::2/64"]),
-            end(
-                &router,
-                "inside",
-                &["10.5.0.1/24", "2001:2:5::1/64", "fe80::1/64"],
-            ),
+            end(&machine, "eth0", &["10.5.0.2/24", "2a00:5::2/64"]),
+            end(&router, "inside", &["10.5.0.1/24", "2a00:5::1/64", "fe80::1/64"]),
             1_500,
         )
         .unwrap();
         join(
-            end(&router, "outside", &["198.51.5.2/24", "2001:2:6::2/64"]),
-            end(&world, "eth0", &["198.51.5.1/24", "2001:2:6::1/64"]),
+            end(&router, "outside", &["198.51.5.2/24", "2a00:6::2/64"]),
+            end(&world, "eth0", &["198.51.5.1/24", "2a00:6::1/64"]),
             1_500,
         )
         .unwrap();
@@ -82,7 +78,7 @@ impl Home {
         // As routers announce themselves (RFC 4861 section 4.2).
         let route = ["route", "add", "default", "via", "fe80::1", "dev", "eth0"];
         machine.run("ip", route).unwrap();
-        let back = ["route", "add", "2001:2:5::/64", "via", "2001:2:6::2"];
+        let back = ["route", "add", "2a00:5::/64", "via", "2a00:6::2"];
         world.run("ip", back).unwrap();
         for parameter in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
             router.set_parameter(parameter, "1").unwrap();
@@ -214,7 +210,7 @@ impl Home {
         self.router.run("ip", moved).unwrap();
         for line in [
             "address add 10.5.0.9/24 dev inside",
-            "address add 2001:2:5::9/64 dev inside nodad",
+            "address add 2a00:5::9/64 dev inside nodad",
             "link set inside up",
             "link add outside type bridge",
             "address add 198.51.7.2/24 dev outside",
@@ -437,7 +433,7 @@ fn a_machine_without_a_public_address_of_ipv6_asks_no_router_for_a_hole() {
     require_root!();
     let home = Home::new();
     for line in [
-        "address del 2001:2:5::2/64 dev eth0",
+        "address del 2a00:5::2/64 dev eth0",
         "address add fd00:5::2/64 dev eth0 nodad",
     ] {
         home.machine.run("ip", line.split(' ')).unwrap();

@@ -69,20 +69,24 @@ fn default_gateway(routes: &str) -> Option<Ipv4Addr> {
 }
 
 /// Whether the world leads to an address: it is not private (RFC 1918), shared by a provider's customers (RFC 6598),
-/// for one link (RFC 3927), nor for another purpose (RFC 6890); of IPv6, it is global (RFC 4291 section 2.5.4), and not
-/// for documentation (RFC 3849, RFC 9637).
+/// for one link (RFC 3927), nor for another purpose (RFC 6890 section 2.2.2); of IPv6, it is global (RFC 4291
+/// section 2.5.4), not for documentation (RFC 3849, RFC 9637), and not of 2001::/23 (RFC 6890 section 2.2.3), which
+/// has Teredo, benchmarks, identifiers that are no places (ORCHID), and services, but no machine's own address.
 pub(super) fn is_reachable(ip: IpAddr) -> bool {
     let ip = match ip {
         IpAddr::V4(ip) => ip,
         IpAddr::V6(ip) => {
             let [first, second, ..] = ip.segments();
             let is_documentation = (first, second) == (0x2001, 0xdb8) || first == 0x3fff && second < 0x1000;
-            return first & 0xe000 == 0x2000 && !is_documentation;
+            let is_of_protocols = first == 0x2001 && second < 0x200;
+            return first & 0xe000 == 0x2000 && !is_documentation && !is_of_protocols;
         }
     };
-    let [first, second, ..] = ip.octets();
+    let [first, second, third, _] = ip.octets();
     let is_shared = first == 100 && second & 0xc0 == 64;
-    let is_special = first == 0 || first >= 224;
+    let is_of_protocols = [first, second, third] == [192, 0, 0];
+    let is_of_benchmarks = first == 198 && second & 0xfe == 18;
+    let is_special = first == 0 || first >= 224 || is_of_protocols || is_of_benchmarks;
     !(is_shared
         || is_special
         || ip.is_private()
@@ -127,9 +131,17 @@ mod tests {
         }
         for text in [
             "127.0.0.1",
+            "192.0.0.2",
             "192.0.2.1",
+            "198.18.0.1",
+            "198.19.255.255",
             "224.0.0.1",
             "255.255.255.255",
+            "2001::1",
+            "2001:2::1",
+            "2001:10::1",
+            "2001:2f:ffff::1",
+            "2001:1ff::1",
             "2001:db8::1",
             "3fff:fff::1",
             "fe80::1",
@@ -145,7 +157,10 @@ mod tests {
             "172.15.0.1",
             "172.32.0.1",
             "8.8.8.8",
-            "2001:2::1",
+            "192.0.1.1",
+            "198.17.255.255",
+            "198.20.0.1",
+            "2001:200::1",
             "2a02::1",
             "3fff:1000::1",
         ] {

@@ -119,7 +119,7 @@ mod tests {
                 "{destination} {length} {zero} 00 {gateway} {metric} 00000001 00000000 {flags} {interface}\n"
             )
         };
-        let [near, far, net] = ["fe80::1", "fe80::2", "2001:2:5::"].map(|text| {
+        let [near, far, net] = ["fe80::1", "fe80::2", "2a00:5::"].map(|text| {
             let address: Ipv6Addr = text.parse().unwrap();
             format!("{:032x}", address.to_bits())
         });
