@@ -4,9 +4,10 @@
 //!
 //! A thread each does that, because routers are slow ([`keep`]); [`schedule`] says when it asks again. [`router`] says
 //! which router is asked for a port and which addresses others reach, [`protocols`] speaks to it, [`pinhole`] does both
-//! for IPv6. [`answers`] is what they have in common, and [`problem`] says why there is nothing.
+//! for IPv6. [`answers`] and [`nonces`] are what they have in common, and [`problem`] says why there is nothing.
 
 mod answers;
+mod nonces;
 mod pinhole;
 mod problem;
 mod protocols;
@@ -23,6 +24,7 @@ use crate::companion::{self, Companion, Leash};
 use crate::limits::ROUTER_LOOK;
 use crate::rendezvous::Meetings;
 use crate::shared::{Shared, State};
+use nonces::Nonces;
 use pinhole::Pinhole;
 pub use problem::MappingProblem;
 use protocols::Mapping;
@@ -47,7 +49,7 @@ trait Kept: Sized {
     fn router(local: SocketAddr) -> Result<Self::Router, MappingProblem>;
 
     /// Asks for it, for this port of ours.
-    fn ask(router: &Self::Router, port: u16) -> Result<Self, MappingProblem>;
+    fn ask(router: &Self::Router, port: u16, nonces: &Nonces) -> Result<Self, MappingProblem>;
 
     /// The same for longer; nothing where the router does not go on with it.
     fn renewed(self, router: &Self::Router, port: u16) -> Option<Self>;
@@ -67,16 +69,23 @@ trait Kept: Sized {
 
 /// Begins the threads.
 pub(crate) fn begin(shared: &Arc<Shared>) -> io::Result<()> {
-    companion::spawn(shared, "peer-mapping", Mapping::companion, keep::<Mapping>)?;
+    begin_thread::<Mapping>(shared, "peer-mapping")?;
     if shared.local.is_ipv6() {
-        companion::spawn(shared, "peer-pinhole", Pinhole::companion, keep::<Pinhole>)?;
+        begin_thread::<Pinhole>(shared, "peer-pinhole")?;
     }
     Ok(())
 }
 
+fn begin_thread<K: Kept>(shared: &Arc<Shared>, name: &str) -> io::Result<()> {
+    let nonces = Nonces::new()?;
+    companion::spawn(shared, name, K::companion, move |shared, leash| {
+        keep::<K>(shared, leash, &nonces);
+    })
+}
+
 /// Keeps it up until the endpoint closes. Where the machine moves to another network, it begins anew: the former router
 /// is out of reach.
-fn keep<K: Kept>(shared: &Shared, leash: &Leash) {
+fn keep<K: Kept>(shared: &Shared, leash: &Leash, nonces: &Nonces) {
     let port = shared.local.port();
     let mut router = None;
     let mut kept = None;
@@ -88,7 +97,7 @@ fn keep<K: Kept>(shared: &Shared, leash: &Leash) {
             router = Some(present.clone());
         }
         if Instant::now() >= due {
-            let asked = present.and_then(|router| ask(&router, port, kept.take()));
+            let asked = present.and_then(|router| ask(&router, port, nonces, kept.take()));
             let pause = match &asked {
                 Ok(kept) => {
                     failures = 0;
@@ -117,10 +126,15 @@ fn keep<K: Kept>(shared: &Shared, leash: &Leash) {
 }
 
 /// That by which others reach us, renewed where there is something already.
-fn ask<K: Kept>(router: &K::Router, port: u16, former: Option<K>) -> Result<K, MappingProblem> {
+fn ask<K: Kept>(
+    router: &K::Router,
+    port: u16,
+    nonces: &Nonces,
+    former: Option<K>,
+) -> Result<K, MappingProblem> {
     let kept = match former.and_then(|former| former.renewed(router, port)) {
         Some(renewed) => renewed,
-        None => K::ask(router, port)?,
+        None => K::ask(router, port, nonces)?,
     };
     let external = kept.external();
     if is_reachable(external.ip()) {

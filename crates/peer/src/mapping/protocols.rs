@@ -8,15 +8,17 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::time::Duration;
 
+use crab_nat::pcp::BaseMapRequest;
 use crab_nat::{
-    InternetProtocol, MappingFailure, PortMapping, PortMappingOptions, PortMappingType, TimeoutConfig,
-    natpmp, pcp,
+    InternetProtocol, PortMapping, PortMappingOptions, PortMappingType, TimeoutConfig, VersionCode, natpmp,
+    pcp,
 };
 use igd_next::aio::Gateway;
 use igd_next::aio::tokio::{Tokio, search_gateway};
 use igd_next::{AddPortError, PortMappingProtocol, SearchError, SearchOptions};
 
 use super::answers::{Refusal, first_of, problem, wait};
+use super::nonces::{Nonce, Nonces};
 use super::problem::MappingProblem;
 use super::router::Router;
 use super::{Kept, SEARCH_PORT};
@@ -56,8 +58,8 @@ impl Kept for Mapping {
         Router::find(local)
     }
 
-    fn ask(router: &Router, port: u16) -> Result<Self, MappingProblem> {
-        let by_pcp = match by_pcp(router, port) {
+    fn ask(router: &Router, port: u16, nonces: &Nonces) -> Result<Self, MappingProblem> {
+        let by_pcp = match by_pcp(router, port, nonces) {
             Ok(mapping) => return Ok(mapping),
             Err(refusal) => refusal,
         };
@@ -121,7 +123,7 @@ impl Kept for Mapping {
     }
 }
 
-fn by_pcp(router: &Router, port: u16) -> Result<Mapping, Refusal> {
+fn by_pcp(router: &Router, port: u16, nonces: &Nonces) -> Result<Mapping, Refusal> {
     let port = NonZeroU16::new(port).ok_or_else(|| Refusal::of("PCP", "the endpoint has no port"))?;
     let options = PortMappingOptions {
         external_port: Some(port),
@@ -133,18 +135,25 @@ fn by_pcp(router: &Router, port: u16) -> Result<Mapping, Refusal> {
         }),
     };
     let (gateway, own) = (router.gateway.into(), router.own.into());
+    let base = BaseMapRequest::new(gateway, own, InternetProtocol::Udp, port);
+    let nonce = words(nonces.of(router.gateway.into(), own));
     wait(async move {
-        // It goes over to NAT-PMP where the router says that it knows that alone.
-        let asked = PortMapping::new(gateway, own, InternetProtocol::Udp, port, options).await;
+        let asked = pcp::port_mapping(base, Some(nonce), None, options).await;
         let mapping = match asked {
-            // Some routers that know NAT-PMP alone say nothing to PCP, against RFC 6886 section 3.5.
-            Err(MappingFailure::Pcp(pcp::Failure::Timeout)) => {
+            // It knows NAT-PMP alone. Some such routers say nothing to PCP, against RFC 6886 section 3.5.
+            Err(pcp::Failure::UnsupportedVersion(VersionCode::NatPmp) | pcp::Failure::Timeout) => {
                 natpmp::port_mapping(gateway, InternetProtocol::Udp, port, options).await?
             }
             asked => asked?,
         };
         with_address(mapping).await
     })
+}
+
+/// A nonce as crab_nat has it: it writes each word in the order of the network.
+fn words(nonce: Nonce) -> [u32; 3] {
+    let (words, _) = nonce.as_chunks::<4>();
+    std::array::from_fn(|index| u32::from_be_bytes(words[index]))
 }
 
 /// The mapping with the router's outer address, which NAT-PMP has a question of its own for.

@@ -17,6 +17,7 @@ use igd_next::aio::tokio::{Tokio, search_ipv6_firewall_gateway};
 use igd_next::{IPV6_SSDP_LINK_LOCAL, PortMappingProtocol, SearchError, SearchOptions};
 
 use super::answers::{Refusal, problem, wait};
+use super::nonces::Nonces;
 use super::problem::MappingProblem;
 use super::{Kept, SEARCH_PORT};
 use crate::companion::Companion;
@@ -58,8 +59,8 @@ impl Kept for Pinhole {
         Gateway::find(local)
     }
 
-    fn ask(router: &Gateway, port: u16) -> Result<Self, MappingProblem> {
-        let by_pcp = match by_pcp(router, port) {
+    fn ask(router: &Gateway, port: u16, nonces: &Nonces) -> Result<Self, MappingProblem> {
+        let by_pcp = match by_pcp(router, port, nonces) {
             Ok(pinhole) => return Ok(pinhole),
             Err(refusal) => refusal,
         };
@@ -136,12 +137,10 @@ impl Kept for Pinhole {
     }
 }
 
-fn by_pcp(router: &Gateway, port: u16) -> Result<Pinhole, Refusal> {
-    let mut nonce = [0; 12];
-    aws_lc_rs::rand::fill(&mut nonce).map_err(|_| Refusal::of("PCP", "there are no random bytes"))?;
+fn by_pcp(router: &Gateway, port: u16, nonces: &Nonces) -> Result<Pinhole, Refusal> {
     let question = Question {
         own: SocketAddrV6::new(router.own, port, 0, 0),
-        nonce,
+        nonce: nonces.of(router.address.into(), router.own.into()),
         lifetime: MAPPING_LIFETIME,
     };
     let router = router.at(crab_nat::GATEWAY_PORT);

@@ -13,6 +13,7 @@ use crab_nat::pcp::{MAX_DATAGRAM_SIZE, OperationCode, ResultCode};
 
 use crate::limits::{ROUTER_ANSWER_FIRST, ROUTER_ANSWER_MAX, ROUTER_ATTEMPTS};
 use crate::mapping::answers::Refusal;
+use crate::mapping::nonces::Nonce;
 
 /// Bytes of a header (section 7.1), and of one with a MAP (section 11.1).
 const HEADER: usize = 24;
@@ -23,9 +24,6 @@ const UDP: u8 = 17;
 
 /// Marks answers.
 const ANSWER: u8 = 0x80;
-
-/// What tells the mapping from others: who does not know it cannot end the mapping (section 11.2).
-pub(in crate::mapping) type Nonce = [u8; 12];
 
 /// A mapping that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
