@@ -1,5 +1,7 @@
 //! `gramway peer` on two machines with one cable: a path is measured, data goes both ways, and what is wrong is told.
 
+use peer::blocking::wait_for;
+use peer::{Delivery, Endpoint, Peer, SecretKey};
 use serde_json::{Value, json};
 use system_tests::cover::Authority;
 use system_tests::limits::PROGRAM_LIMIT;
@@ -181,6 +183,38 @@ fn a_ping_whose_peer_begins_anew_connects_again_and_goes_on() {
         .unwrap();
     let number: usize = answer.split(' ').nth(1).unwrap().parse().unwrap();
     assert!(number > answered + 1, "{answer}: those between were lost");
+}
+
+/// Answers the first ping of a peer, and ends the connection at the next one.
+fn answer_once(peer: &Peer) {
+    let receive = || wait_for(PROGRAM_LIMIT, peer.receive()).unwrap().unwrap();
+    let first = receive().body;
+    let number = first.strip_prefix(b"ping").unwrap();
+    let answer = peer.try_send([b"pong", number].concat(), Delivery::unordered());
+    // It has arrived before the end.
+    wait_for(PROGRAM_LIMIT, answer.unwrap()).unwrap();
+    receive();
+    peer.close(0, "");
+}
+
+#[test]
+fn a_ping_whose_connection_ends_before_the_last_answer_does_not_connect_again_nor_say_so() {
+    require_root!();
+    let pair = Pair::new(1500);
+    let directory = Directory::create_for_test().unwrap();
+    let endpoint = pair.server.inside(|| {
+        let key = SecretKey::generate().unwrap();
+        Endpoint::bind(key, "[::]:4000".parse().unwrap()).unwrap()
+    });
+    let place = format!("{}@{PAIR_SERVER_V4}:{PORT}", endpoint.id());
+    let ping = [&two_pings(&place)[..], &["--no-lan"]].concat();
+    let mut ping = start(&pair.client, &directory, "caller", &ping);
+    let peer = wait_for(PROGRAM_LIMIT, endpoint.accept()).flatten().unwrap();
+    answer_once(&peer);
+    assert!(ping.wait(PROGRAM_LIMIT).unwrap().success(), "{}", ping.stderr());
+    let text = ping.stdout();
+    assert!(text.lines().any(|line| line == "the peer has ended"), "{text}");
+    assert!(text.contains("2 sent, 1 answered"), "{text}");
 }
 
 /// What a command printed as JSON, by events.

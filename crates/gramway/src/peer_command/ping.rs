@@ -110,7 +110,7 @@ pub(super) fn run(
             let Some(reason) = take_answers(&connection, &mut tally, state, until, is_last)? else {
                 break;
             };
-            tell_end(&connection, &tally, &reason, reports)?;
+            tell_end(&connection, &tally, &reason, is_last, reports)?;
             is_connected = false;
         }
     }
@@ -161,11 +161,13 @@ fn why_ended(connection: &Connection) -> CloseReason {
     blocking::wait(connection.peer.closed())
 }
 
-/// The connection has ended. It is made again where the peer has answered before and does not refuse this machine.
+/// The connection has ended. It is made again where the peer has answered before and does not refuse this machine, and
+/// a ping follows.
 fn tell_end(
     connection: &Connection,
     tally: &Tally,
     reason: &CloseReason,
+    is_last: bool,
     reports: Reports,
 ) -> Result<(), Problem> {
     let problem = connection.ended(reason);
@@ -173,7 +175,10 @@ fn tell_end(
         return Err(problem);
     }
     let problem = problem.to_string();
-    let text = format!("{problem}; connecting again");
+    let text = match is_last {
+        true => problem.clone(),
+        false => format!("{problem}; connecting again"),
+    };
     reports.data("ended", json!({ "text": problem }), &text)
 }
 
