@@ -17,7 +17,7 @@ use tunnel_proto::limits::INVITATION_NUMBERS;
 
 use crate::connecting::Connecting;
 use crate::driver::{Driver, WAKER, watch};
-use crate::error::{BindError, ConnectError, InviteError, RendezvousProblem};
+use crate::error::{BindError, ConnectError, InviteError, InviterError, RendezvousProblem};
 use crate::events::EndpointEvents;
 use crate::handle::{Handle, Peer};
 use crate::key::SecretKey;
@@ -345,11 +345,11 @@ impl Endpoint {
     /// answer. It may name anybody: both peers have to prove more than the number.
     ///
     /// # Errors
-    /// [`InviteError`].
-    pub async fn inviter_of(&self, number: u32) -> Result<Option<PeerId>, InviteError> {
+    /// [`InviterError`].
+    pub async fn inviter_of(&self, number: u32) -> Result<Option<PeerId>, InviterError> {
         let asked = self.shared().change(|state, now| {
             let meetings = state.meetings.as_mut();
-            let meetings = meetings.ok_or(InviteError::NotRegistered)?;
+            let meetings = meetings.ok_or(InviterError::NotRegistered)?;
             meetings.find(now, number)
         })?;
         poll_fn(|context| asked.poll(context)).await

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use peer_proto::{CloseReason, Failure};
 
+use crate::limits::FINDS_MAX;
+
 /// Why an endpoint cannot be bound.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
@@ -56,6 +58,20 @@ pub enum InviteError {
     /// The rendezvous lets no guests in, or not so many.
     #[error("the rendezvous gives no number: it takes no guests, or has enough of them; try again later")]
     Refused,
+}
+
+/// Why the rendezvous does not tell whose a number is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InviterError {
+    /// The endpoint is not registered at a rendezvous, or no longer.
+    #[error("the endpoint is not registered at a rendezvous; wait until it is")]
+    NotRegistered,
+    /// As many questions as may be open wait for their answers ([`crate::limits::FINDS_MAX`]).
+    #[error(
+        "the rendezvous has not answered {} questions whose a number is; wait for the answers",
+        FINDS_MAX
+    )]
+    TooMany,
 }
 
 /// Why an endpoint is not registered at its rendezvous at present. Where it may pass, it is tried again.

@@ -108,7 +108,9 @@ mod transmit;
 pub use bytes::Bytes;
 pub use connecting::Connecting;
 pub use endpoint::{Builder, Endpoint};
-pub use error::{BindError, Closed, ConnectError, InviteError, KeyFileError, RendezvousProblem};
+pub use error::{
+    BindError, Closed, ConnectError, InviteError, InviterError, KeyFileError, RendezvousProblem,
+};
 pub use events::{EndpointEvent, EndpointEvents, PeerEvent, PeerEvents};
 pub use handle::Peer;
 pub use key::SecretKey;

@@ -1,9 +1,11 @@
 //! A machine without a link meets a user's peer at the server, by a number.
 
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use peer::blocking::{wait, wait_for};
-use peer::{Delivery, Endpoint, InviteError, Rendezvous, RendezvousProblem, SecretKey};
+use peer::limits::FINDS_MAX;
+use peer::{Delivery, Endpoint, InviteError, InviterError, Rendezvous, RendezvousProblem, SecretKey};
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::require_root;
 use system_tests::topology::{PAIR_SERVER_V4, Pair};
@@ -64,4 +66,22 @@ fn a_guest_meets_who_invited_it_by_a_number_and_only_one_guest_does() {
         });
         assert_eq!(wait_for(Duration::ZERO, other.registered()), None);
     }
+}
+
+#[test]
+fn a_question_whose_a_number_is_beyond_those_that_may_be_open_is_told_from_a_refusal() {
+    require_root!();
+    let pair = Pair::new(1_500);
+    let directory = Directory::create_for_test().unwrap();
+    let server = Server::start(&pair.server.place(), "server", LISTEN, &[], directory.path());
+    let user = endpoint(&pair.client, Rendezvous::from_link(&server.link()).unwrap());
+    assert_eq!(registered(&user, PROGRAM_LIMIT), Ok(()));
+    let silence = "table inet silence { chain input { type filter hook input priority 0; policy drop; }; }";
+    pair.server.nft(silence).unwrap();
+    let mut context = Context::from_waker(Waker::noop());
+    let mut open: Vec<_> = (0..FINDS_MAX).map(|_| Box::pin(user.inviter_of(1_000))).collect();
+    for question in &mut open {
+        assert!(question.as_mut().poll(&mut context).is_pending());
+    }
+    assert_eq!(wait(user.inviter_of(1_000)), Err(InviterError::TooMany));
 }

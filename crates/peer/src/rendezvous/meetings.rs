@@ -19,7 +19,7 @@ use super::questions::{Asked, Questions};
 use super::registration::{Registration, Resolution};
 use super::ways::TcpChange;
 use super::whereabouts::Whereabouts;
-use crate::error::{BindError, InviteError, RendezvousProblem};
+use crate::error::{BindError, InviteError, InviterError, RendezvousProblem};
 use crate::face::Wakers;
 use crate::key::SecretKey;
 use crate::limits::{CALLS_MAX, FINDS_MAX, INVITES_MAX, MEETING_TIME_MAX, RELAYED_PAYLOAD_MAX};
@@ -52,9 +52,9 @@ pub(crate) struct Meetings {
     /// Since the last registration our addresses have been told.
     has_told: bool,
     /// Numbers that were asked for.
-    invitations: Questions<u32>,
+    invitations: Questions<u32, InviteError>,
     /// Whose numbers are.
-    finds: Questions<Option<PeerId>>,
+    finds: Questions<Option<PeerId>, InviterError>,
     /// Whose number we came by, as a guest (RDV-17).
     inviter: Option<PeerId>,
     /// Who waits for that.
@@ -179,7 +179,7 @@ impl Meetings {
     }
 
     /// Asks for a number for a guest.
-    pub(crate) fn invite(&mut self, now: Instant) -> Result<Asked<u32>, InviteError> {
+    pub(crate) fn invite(&mut self, now: Instant) -> Result<Asked<u32, InviteError>, InviteError> {
         if self.invitations.len() >= INVITES_MAX {
             return Err(InviteError::Refused);
         }
@@ -190,14 +190,18 @@ impl Meetings {
     }
 
     /// Asks whose a number is.
-    pub(crate) fn find(&mut self, now: Instant, number: u32) -> Result<Asked<Option<PeerId>>, InviteError> {
+    pub(crate) fn find(
+        &mut self,
+        now: Instant,
+        number: u32,
+    ) -> Result<Asked<Option<PeerId>, InviterError>, InviterError> {
         if self.finds.len() >= FINDS_MAX {
-            return Err(InviteError::Refused);
+            return Err(InviterError::TooMany);
         }
         let is_said = self.registration.say(now, Message::Find { number });
         is_said
             .then(|| self.finds.add())
-            .ok_or(InviteError::NotRegistered)
+            .ok_or(InviterError::NotRegistered)
     }
 
     /// Ready once the rendezvous has told whose number we came by.
@@ -224,8 +228,8 @@ impl Meetings {
     }
 
     pub(crate) fn close(&mut self, now: Instant) {
-        self.invitations.fail();
-        self.finds.fail();
+        self.invitations.fail(InviteError::NotRegistered);
+        self.finds.fail(InviterError::NotRegistered);
         self.registration.close(now);
     }
 
@@ -294,8 +298,8 @@ impl Meetings {
         let is_registered = self.registration.is_registered();
         self.has_told &= is_registered;
         if !is_registered {
-            self.invitations.fail();
-            self.finds.fail();
+            self.invitations.fail(InviteError::NotRegistered);
+            self.finds.fail(InviterError::NotRegistered);
         }
         if is_registered && !self.has_told {
             let server = self.registration.server().map(CarrierKind::unmark);

@@ -4,17 +4,15 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use crate::error::InviteError;
-
 /// One of them, for whoever asked.
-pub(crate) struct Asked<T>(Arc<Mutex<Slot<T>>>);
+pub(crate) struct Asked<T, E>(Arc<Mutex<Slot<T, E>>>);
 
-struct Slot<T> {
-    answer: Option<Result<T, InviteError>>,
+struct Slot<T, E> {
+    answer: Option<Result<T, E>>,
     waker: Option<Waker>,
 }
 
-impl<T: Copy> Asked<T> {
+impl<T: Copy, E: Copy> Asked<T, E> {
     fn new() -> Self {
         Self(Arc::new(Mutex::new(Slot {
             answer: None,
@@ -22,7 +20,7 @@ impl<T: Copy> Asked<T> {
         })))
     }
 
-    pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<Result<T, InviteError>> {
+    pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<Result<T, E>> {
         let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match slot.answer {
             Some(answer) => Poll::Ready(answer),
@@ -33,7 +31,7 @@ impl<T: Copy> Asked<T> {
         }
     }
 
-    fn answer(&self, answer: Result<T, InviteError>) -> Option<Waker> {
+    fn answer(&self, answer: Result<T, E>) -> Option<Waker> {
         let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         slot.answer = Some(answer);
         slot.waker.take()
@@ -41,12 +39,12 @@ impl<T: Copy> Asked<T> {
 }
 
 /// All questions of one kind that the rendezvous has not answered, in their order.
-pub(super) struct Questions<T> {
-    asked: VecDeque<Asked<T>>,
+pub(super) struct Questions<T, E> {
+    asked: VecDeque<Asked<T, E>>,
     woken: Vec<Waker>,
 }
 
-impl<T> Default for Questions<T> {
+impl<T, E> Default for Questions<T, E> {
     fn default() -> Self {
         Self {
             asked: VecDeque::new(),
@@ -55,29 +53,29 @@ impl<T> Default for Questions<T> {
     }
 }
 
-impl<T: Copy> Questions<T> {
+impl<T: Copy, E: Copy> Questions<T, E> {
     pub(super) fn len(&self) -> usize {
         self.asked.len()
     }
 
     /// The rendezvous was asked.
-    pub(super) fn add(&mut self) -> Asked<T> {
+    pub(super) fn add(&mut self) -> Asked<T, E> {
         let asked = Asked::new();
         self.asked.push_back(Asked(Arc::clone(&asked.0)));
         asked
     }
 
     /// It has answered the earliest.
-    pub(super) fn answered(&mut self, answer: Result<T, InviteError>) {
+    pub(super) fn answered(&mut self, answer: Result<T, E>) {
         if let Some(asked) = self.asked.pop_front() {
             self.woken.extend(asked.answer(answer));
         }
     }
 
     /// It answers no more.
-    pub(super) fn fail(&mut self) {
+    pub(super) fn fail(&mut self, error: E) {
         while !self.asked.is_empty() {
-            self.answered(Err(InviteError::NotRegistered));
+            self.answered(Err(error));
         }
     }
 
