@@ -241,10 +241,14 @@ fn a_firewall_of_ipv6_is_opened_for_a_peer_until_that_closes() {
     for (port, has_pcp) in [(4_010, true), (4_011, false)] {
         let mut router = home.start(has_pcp, !has_pcp, true);
         home.assert_closed(port);
-        let listener = home.machine.inside(|| {
-            let builder = Endpoint::builder(SecretKey::generate().unwrap()).map_port();
-            builder.bind(SocketAddr::from(([0_u16; 8], port))).unwrap()
-        });
+        let bind = || {
+            home.machine.inside(|| {
+                let builder = Endpoint::builder(SecretKey::generate().unwrap()).map_port();
+                builder.bind(SocketAddr::from(([0_u16; 8], port))).ok()
+            })
+        };
+        // A program that was just started may still have a copy of the socket that was there.
+        let listener = testbed::wait::wait_for("the port", PROGRAM_LIMIT, bind);
         let opened = wait_for(PROGRAM_LIMIT, listener.pinhole()).flatten();
         let address = opened.unwrap_or_else(|| {
             panic!(
