@@ -8,6 +8,7 @@ mod bench_command;
 mod certificate;
 mod check;
 mod cli;
+mod close_code;
 mod command_files;
 mod config;
 mod connect;

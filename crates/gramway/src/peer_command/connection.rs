@@ -15,7 +15,8 @@ use super::attempts::{Found, Search};
 use super::candidates::{self, Candidate};
 use super::reports::Reports;
 use super::stats::milliseconds;
-use super::{BUSY, Confinement, DONE, bind, rendezvous};
+use super::{Confinement, bind, rendezvous};
+use crate::close_code::{BUSY, DONE, ENDED};
 use crate::exit::{Code, Problem};
 use crate::limits::{PEER_AGAIN_PAUSE, PEER_GOODBYE_MAX};
 use crate::sandbox::OfPeer;
@@ -279,7 +280,7 @@ fn ended(own: PeerId, reason: &CloseReason) -> Problem {
         CloseReason::ApplicationClosed { code, .. } if *code == u64::from(BUSY) => {
             Problem::unavailable("the peer has too many connections; try again later")
         }
-        CloseReason::ApplicationClosed { code: 0, reason } if reason.is_empty() => {
+        CloseReason::ApplicationClosed { code, .. } if *code == u64::from(ENDED) => {
             Problem::unavailable("the peer has ended")
         }
         other => Problem::unavailable(Closed(other.clone()).to_string()),

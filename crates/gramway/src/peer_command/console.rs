@@ -10,9 +10,10 @@ use std::time::Duration;
 use peer::{Bytes, CloseReason, Delivery, Outcome, Peer, ReceiveStream, SendStream, blocking};
 use serde_json::json;
 
+use super::TAKEN;
 use super::pipe::{End, copy_output, read_chunk, spawn};
 use super::reports::Reports;
-use super::{DONE, TAKEN};
+use crate::close_code::DONE;
 use crate::exit::Problem;
 use crate::limits::PEER_INPUT_CHUNKS;
 

@@ -18,7 +18,8 @@ use super::connection::peer_id;
 use super::console::{Console, Goodbyes};
 use super::pipe::spawn;
 use super::reports::Reports;
-use super::{ANSWER, BUSY, Confinement, PING, PIPE, rendezvous};
+use super::{ANSWER, Confinement, PING, PIPE, rendezvous};
+use crate::close_code::{BUSY, ENDED};
 use crate::exit::{Problem, sentence};
 use crate::limits::{
     PEER_ANNOUNCEMENT_PATIENCE, PEER_CONNECTIONS_MAX, PEER_GOODBYE_MAX, PEER_PING_BYTES_MAX,
@@ -245,7 +246,7 @@ fn watch_signals(listener: &Arc<Listener>) -> Result<(), Problem> {
     let listener = Arc::clone(listener);
     spawn("signals", move || {
         if signals.forever().next().is_some() {
-            listener.endpoint.close(0, "");
+            listener.endpoint.close(ENDED, "");
         }
     })
 }
@@ -306,7 +307,7 @@ impl Listener {
             };
             let mut ended = self.end.lock().unwrap_or_else(PoisonError::into_inner);
             ended.get_or_insert(end);
-            self.endpoint.close(0, "");
+            self.endpoint.close(ENDED, "");
             return;
         }
     }

@@ -44,11 +44,6 @@ const PIPE: u8 = 0x01;
 /// Message that says that all of a pipe is written to standard output: an acknowledgement says only that it came.
 const TAKEN: &[u8] = b"taken";
 
-/// Closes a connection that is one too many here.
-const BUSY: u32 = 1;
-/// Closes a connection of which nothing is wanted any more, and whose pipe is complete.
-const DONE: u32 = 2;
-
 /// Runs the command.
 ///
 /// # Errors

@@ -29,6 +29,7 @@ pub(crate) use send::run as send;
 use server::Server;
 pub(crate) use share::run as share;
 
+use crate::close_code::ENDED;
 use crate::exit::{Problem, sentence};
 use crate::limits::PEER_GOODBYE_MAX;
 use crate::peer_command::bind;
@@ -117,7 +118,7 @@ fn listen(
 
 /// Takes leave of all peers, so that they do not wait for us.
 fn close(endpoint: &Endpoint) {
-    endpoint.close(proof::ENDED, "");
+    endpoint.close(ENDED, "");
     let _ = blocking::wait_for(PEER_GOODBYE_MAX, endpoint.ended());
 }
 

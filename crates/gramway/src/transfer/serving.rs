@@ -12,7 +12,7 @@ use peer::{Endpoint, Peer, PeerId};
 
 use super::display::Display;
 use super::interrupt::Interrupt;
-use super::proof::BUSY;
+use crate::close_code::BUSY;
 use crate::exit::Problem;
 use crate::limits::{TRANSFER_GUESTS_MAX, TRANSFER_TURN};
 
