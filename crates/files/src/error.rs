@@ -54,6 +54,11 @@ pub enum TransferError {
         /// The system's words.
         error: io::Error,
     },
+    /// Standard input is to be sent, and another transfer of the process has begun to send it.
+    #[error(
+        "standard input can be read once, and an earlier receiver has had a part of it; run both commands again"
+    )]
+    InputSpent,
     /// A pattern cannot be read.
     #[error("{0}")]
     Pattern(String),

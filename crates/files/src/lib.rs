@@ -66,7 +66,7 @@ pub use options::{
 };
 pub use progress::{Event, How, LimitedBy, Progress, Snapshot};
 pub use receive::receive;
-pub use send::send;
+pub use send::{is_stdin_spent, send};
 
 /// A key for the TCP connections of one transfer.
 fn session_key() -> Result<KeyIdentity, TransferError> {

@@ -138,6 +138,17 @@ fn send_with(
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file");
     fs::write(&path, vec![7; length]).unwrap();
+    let options = SendOptions {
+        sources: vec![Source::Path(path)],
+        ..options
+    };
+    send_as(&options, lie)
+}
+
+fn send_as(
+    options: &SendOptions,
+    lie: impl FnOnce(&mut Liar, &Peer) + Send,
+) -> Result<Report, TransferError> {
     let (to_receiver, to_sender) = pair();
     thread::scope(|scope| {
         scope.spawn(move || {
@@ -150,11 +161,7 @@ fn send_with(
             lie(&mut liar, &to_sender);
             wait_for(Duration::from_secs(30), to_sender.closed()).expect("it ends the connection");
         });
-        let options = SendOptions {
-            sources: vec![Source::Path(path)],
-            ..options
-        };
-        files::send(&to_receiver, &options, &Progress::default())
+        files::send(&to_receiver, options, &Progress::default())
     })
 }
 
@@ -287,6 +294,40 @@ fn a_receiver_that_wants_what_is_not_offered_or_for_ever_is_left() {
         }
     });
     assert!(matches!(sent, Err(TransferError::Answer(_))), "{sent:?}");
+}
+
+/// FILE-15: what is left of standard input is not the whole, whoever wants it.
+#[test]
+fn standard_input_is_sent_once() {
+    let name = "stdin".to_owned();
+    let options = SendOptions {
+        sources: vec![Source::Stdin { name }],
+        ..SendOptions::default()
+    };
+    let want = |liar: &mut Liar| {
+        liar.say(&hello(false, Vec::new()));
+        while !matches!(liar.hear(), Some(Message::Entry(_)) | None) {}
+        let chunks = Ranges::from_range(0..1);
+        liar.say(&Message::Want { entry: 0, chunks });
+    };
+    assert!(!files::is_stdin_spent());
+    let left = send_as(&options, |liar, _| {
+        want(liar);
+        let text = "enough".to_owned();
+        liar.say(&Message::Abort { text });
+    });
+    assert!(matches!(left, Err(TransferError::Aborted(_))), "{left:?}");
+    assert!(files::is_stdin_spent());
+    let spent = send_as(&options, |liar, _| {
+        want(liar);
+        let told = std::iter::from_fn(|| liar.hear());
+        let mut told = told.filter_map(|message| match message {
+            Message::Abort { text } => Some(text),
+            _ => None,
+        });
+        assert!(told.next().unwrap().contains("can be read once"));
+    });
+    assert!(matches!(spent, Err(TransferError::InputSpent)), "{spent:?}");
 }
 
 /// FILE-2, FILE-4: a later version's extensions and messages are passed over.

@@ -12,3 +12,6 @@ pub(crate) const UNPROVED: u32 = 3;
 
 /// This end leaves.
 pub(crate) const ENDED: u32 = 4;
+
+/// What is sent is standard input, of which an earlier receiver has had a part (FILE-37).
+pub(crate) const SPENT: u32 = 5;

@@ -318,6 +318,10 @@ pub(crate) const TRANSFER_GUESTS_MAX: usize = 32;
 /// Before a receiver comes again that was one too many.
 pub(crate) const TRANSFER_BUSY_PAUSE: Duration = Duration::from_secs(2);
 
+/// How long a peer that comes again may take to answer on the connection of its former transfer: longer than a round
+/// trip whose packets are lost once.
+pub(crate) const TRANSFER_PRESENCE_TIME_MAX: Duration = Duration::from_secs(2);
+
 /// Least rate that a user may set as the limit, in bytes a second: with less, nothing would seem to happen.
 pub(crate) const TRANSFER_RATE_MIN: u64 = 1_000;
 

@@ -228,6 +228,76 @@ fn pipes_meet_by_a_code_on_one_network_without_a_server() {
     assert!(receiver.stdout() == lines, "{} bytes", receiver.stdout().len());
 }
 
+/// FILE-15, FILE-37: what is left of a pipe is not the whole.
+#[test]
+fn a_pipe_whose_receiver_is_killed_is_not_gone_on_with_by_the_next_one() {
+    require_root!();
+    let pair = Pair::new(1_500);
+    let directory = Directory::create_for_test().unwrap();
+    let mut sender = start(&pair.server, &directory, "sender", &["send", "-"]);
+    let shown = shown_code(&sender);
+    let receive = || {
+        let receive = ["receive", &shown, "-o", "-"];
+        start(&pair.client, &directory, "receiver", &receive)
+    };
+    let mut receiver = receive();
+    // More than two chunks: the first one leaves when the second is there.
+    let lines: String = (0..400_000).map(|number| format!("{number}\n")).collect();
+    sender.tell(lines.trim_end()).unwrap();
+    wait_until("a part has come", PROGRAM_LIMIT, || !receiver.stdout().is_empty());
+    receiver.kill();
+    let mut receiver = receive();
+    assert_ne!(code(&mut receiver), 0, "{}", receiver.stderr());
+    assert_eq!(receiver.stdout(), "");
+    assert_ne!(code(&mut sender), 0, "{}", sender.stderr());
+    for end in [&sender, &receiver] {
+        let told = end.stderr();
+        assert!(told.contains("can be read once"), "{told}");
+    }
+}
+
+/// FILE-37: nobody ends a transfer of this machine by asking for another one.
+#[test]
+fn a_second_receiver_of_one_machine_is_told_to_wait_and_leaves_the_first_one_alone() {
+    require_root!();
+    let pair = Pair::new(1_500);
+    let directory = Directory::create_for_test().unwrap();
+    let (from, to) = (directory.join("noise"), directory.join("to"));
+    fs::write(&from, pattern(1, 16_000_000)).unwrap();
+    let receiving = id(&pair.client, &directory, "receiver");
+    let sending = id(&pair.server, &directory, "sender");
+    let listen = format!("{PAIR_SERVER_V4}:{PORT}");
+    let send = [
+        "send",
+        text(&from),
+        "--peer",
+        &receiving,
+        "--listen",
+        &listen,
+        "--limit",
+        "2M",
+    ];
+    let mut sender = start(&pair.server, &directory, "sender", &send);
+    let peer = format!("{sending}@{listen}");
+    let receive = ["receive", "--peer", &peer, "--to", text(&to), "--json"];
+    let mut receiver = start(&pair.client, &directory, "receiver", &receive);
+    wait_until("the transfer runs", PROGRAM_LIMIT, || {
+        assert!(receiver.is_running(), "{}", receiver.stderr());
+        receiver.stdout().contains("progress")
+    });
+    let list = ["receive", "--peer", &peer, "--list", "--timeout", "1"];
+    let mut lister = start(&pair.client, &directory, "receiver", &list);
+    assert_ne!(code(&mut lister), 0, "{}", lister.stderr());
+    assert!(
+        lister.stderr().contains("too much to do; try again"),
+        "{}",
+        lister.stderr()
+    );
+    assert_done(&mut receiver);
+    assert_done(&mut sender);
+    assert_same(&from, &to.join("noise"));
+}
+
 /// FILE-24. The receiver is killed and comes again with the same code; the sender is killed and sends again.
 #[test]
 fn kills_of_either_end_cost_nothing_that_has_come() {

@@ -40,6 +40,7 @@ use crate::walk::{Content, Found, Step, Walk};
 use crate::{attributes, filter};
 use desk::{Desk, End};
 use lane::{Compressing, LaneThread};
+pub use pipe::is_stdin_spent;
 use tcp::Tcp;
 
 /// What all threads of a sender share.
@@ -261,6 +262,7 @@ impl<'scope> Conversation<'scope, '_> {
                 let is_pipe = pipe.take_if(|pipe| *pipe == entry).is_some();
                 drop(pipe);
                 if is_pipe {
+                    pipe::begin()?;
                     let streams = wait(self.peer.open_one_way(CHUNK_PRIORITY));
                     let stream = streams.map_err(|closed| TransferError::Lost(closed.to_string()))?;
                     self.scope.spawn(move || pipe::send(sending, entry, stream));

@@ -2,6 +2,7 @@
 //! it can be read twice.
 
 use std::io::{self, Read};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
@@ -15,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Sending;
 use crate::carrier::RecordSender;
+use crate::error::TransferError;
 use crate::limits::TURN;
 use crate::pool::{Buffer, Pool};
 use crate::progress::Counter;
@@ -22,6 +24,23 @@ use crate::source::Failure;
 
 /// Chunks of the pipe in memory.
 const BUFFERS: usize = 8;
+
+/// Whether a transfer of this process has begun to read standard input: what another one would read is not the whole.
+static IS_BEGUN: AtomicBool = AtomicBool::new(false);
+
+/// Whether a transfer of this process has begun to send standard input: no other one does then, and ends by
+/// [`crate::TransferError::InputSpent`] where it is to.
+pub fn is_stdin_spent() -> bool {
+    IS_BEGUN.load(Ordering::SeqCst)
+}
+
+/// The caller sends standard input from here on, unless somebody has begun to before.
+pub(super) fn begin() -> Result<(), TransferError> {
+    match IS_BEGUN.swap(true, Ordering::SeqCst) {
+        true => Err(TransferError::InputSpent),
+        false => Ok(()),
+    }
+}
 
 /// Sends standard input to its end.
 pub(super) fn send(sending: &Sending, entry: EntryId, stream: SendStream) {

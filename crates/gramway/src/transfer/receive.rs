@@ -15,7 +15,7 @@ use super::display::Display;
 use super::interrupt::Interrupt;
 use super::meeting::Meeting;
 use super::{complete, confine, needs, problem, server, state};
-use crate::close_code::BUSY;
+use crate::close_code::{BUSY, SPENT};
 use crate::exit::Problem;
 use crate::limits::{PEER_GOODBYE_MAX, TRANSFER_BREAKS_MAX, TRANSFER_BUSY_PAUSE, TRANSFER_TURN};
 use crate::{output, units};
@@ -137,6 +137,12 @@ fn said(reason: &CloseReason, own: PeerId) -> Option<Problem> {
             Some(Problem::permission(format!(
                 "the sender does not let this machine in; there, name its ID, {own}, by send --peer or share --to"
             )))
+        }
+        CloseReason::ApplicationClosed { code, .. } if *code == u64::from(SPENT) => {
+            Some(Problem::unavailable(
+                "the sender sends its standard input, which can be read once, and an earlier receiver has had a part of it: run \
+                 both commands again",
+            ))
         }
         _ if is_busy(reason) => None,
         CloseReason::ApplicationClosed { .. } => Some(Problem::unavailable(

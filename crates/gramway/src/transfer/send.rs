@@ -290,7 +290,8 @@ impl Sending {
         let sent = self.serving.send(peer, &whose);
         *self.since.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         match sent {
-            Ok(report) => {
+            Ok(None) | Err(TransferError::Cancelled) => {}
+            Ok(Some(report)) => {
                 if let Err(problem) = complete(&report) {
                     self.fail(problem);
                 }
@@ -299,8 +300,7 @@ impl Sending {
                 }
                 self.served.fetch_add(1, Ordering::SeqCst);
             }
-            Err(TransferError::Cancelled) => {}
-            Err(TransferError::Lost(why)) if self.reads_stdin() => {
+            Err(TransferError::Lost(why)) if self.serving.is_spent() => {
                 let why = output::shown(&why).into_owned();
                 let text = format!(
                     "the connection to the receiver was lost ({why}), and standard input can be read once: run both commands again"
@@ -324,12 +324,6 @@ impl Sending {
                 self.give_up_on(number);
             }
         }
-    }
-
-    /// Whether what is sent can be read once only.
-    fn reads_stdin(&self) -> bool {
-        let mut sources = self.serving.options.sources.iter();
-        sources.any(|source| matches!(source, Source::Stdin { .. }))
     }
 
     /// Nothing more is sent to whoever came by this code, or to the peer that is known.

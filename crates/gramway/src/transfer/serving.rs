@@ -3,18 +3,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use files::{Progress, Report, SendOptions, TransferError};
-use peer::{Endpoint, Peer, PeerId};
+use files::{Progress, Report, SendOptions, Source, TransferError};
+use peer::{Bytes, Delivery, Endpoint, Outcome, Peer, PeerId};
 
 use super::display::Display;
 use super::interrupt::Interrupt;
-use crate::close_code::BUSY;
+use crate::close_code::{BUSY, SPENT};
 use crate::exit::Problem;
-use crate::limits::{TRANSFER_GUESTS_MAX, TRANSFER_TURN};
+use crate::limits::{TRANSFER_GUESTS_MAX, TRANSFER_PRESENCE_TIME_MAX, TRANSFER_TURN};
 
 /// What all threads share.
 pub(super) struct Serving {
@@ -23,8 +23,46 @@ pub(super) struct Serving {
     pub(super) interrupt: Interrupt,
     /// Connections that have a thread.
     busy: AtomicUsize,
-    /// The last transfer to each peer, where one peer has one transfer.
-    latest: Option<Mutex<BTreeMap<PeerId, Progress>>>,
+    /// The transfer to each peer, where one peer has one at a time.
+    running: Option<Mutex<Running>>,
+}
+
+/// Transfers that run.
+#[derive(Default)]
+struct Running {
+    of_peers: BTreeMap<PeerId, Transfer>,
+    /// So far.
+    count: u64,
+}
+
+struct Transfer {
+    number: u64,
+    peer: Peer,
+    progress: Progress,
+}
+
+/// A transfer that is the one to its peer, until this is dropped.
+struct Turn<'a> {
+    running: Option<&'a Mutex<Running>>,
+    peer: PeerId,
+    number: u64,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let Some(running) = self.running else { return };
+        let of_peers = &mut lock(running).of_peers;
+        if of_peers
+            .get(&self.peer)
+            .is_some_and(|transfer| transfer.number == self.number)
+        {
+            of_peers.remove(&self.peer);
+        }
+    }
+}
+
+fn lock(running: &Mutex<Running>) -> MutexGuard<'_, Running> {
+    running.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One of the connections that have a thread, as long as that lives, however it ends.
@@ -43,15 +81,15 @@ pub(super) struct Threads {
 }
 
 impl Serving {
-    /// Where each peer receives once, `once`, one that comes again has lost its former connection, which may take this
-    /// end a while to find: what is sent on that one ends.
+    /// Where each peer receives once, `once`, one that comes again waits for its former transfer. Where it has lost the
+    /// connection of that, which may take this end a while to find, the former one ends.
     pub(super) fn new(options: SendOptions, display: Display, interrupt: Interrupt, once: bool) -> Arc<Self> {
         Arc::new(Self {
             options,
             display,
             interrupt,
             busy: AtomicUsize::new(0),
-            latest: once.then(Mutex::default),
+            running: once.then(Mutex::default),
         })
     }
 
@@ -60,10 +98,24 @@ impl Serving {
         self.busy.load(Ordering::SeqCst) == 0
     }
 
-    /// Sends to a peer, and shows it; `whose` is put before what is said of it.
-    pub(super) fn send(&self, peer: &Peer, whose: &str) -> Result<Report, TransferError> {
+    /// Whether what is sent can be read once only, and somebody has had a part of it.
+    pub(super) fn is_spent(&self) -> bool {
+        let mut sources = self.options.sources.iter();
+        sources.any(|source| matches!(source, Source::Stdin { .. })) && files::is_stdin_spent()
+    }
+
+    /// Sends to a peer, and shows it; `whose` is put before what is said of it. `None`: a former transfer to the peer
+    /// runs, and it is told to come again.
+    pub(super) fn send(&self, peer: &Peer, whose: &str) -> Result<Option<Report>, TransferError> {
         let progress = self.display.progress(whose);
-        self.replace(peer.id(), &progress);
+        let Some(_turn) = self.begin(peer, &progress) else {
+            peer.close(BUSY, "another transfer to this machine runs");
+            return Ok(None);
+        };
+        if self.is_spent() {
+            peer.close(SPENT, "standard input can be read once");
+            return Err(TransferError::InputSpent);
+        }
         let _running = self.interrupt.add(&progress);
         let began = Instant::now();
         let watch = self.display.watch(whose, &progress);
@@ -72,15 +124,53 @@ impl Serving {
         let report = sent?;
         self.display
             .report(whose, "sent", &report, &progress.snapshot(), began.elapsed());
-        Ok(report)
+        Ok(Some(report))
     }
 
-    fn replace(&self, peer: PeerId, progress: &Progress) {
-        let Some(latest) = &self.latest else { return };
-        let mut latest = latest.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(former) = latest.insert(peer, progress.clone()) {
-            former.cancel();
-        }
+    /// Ends a former transfer to the peer where that one does not answer on its connection any more; `None` where it
+    /// does.
+    fn begin(&self, peer: &Peer, progress: &Progress) -> Option<Turn<'_>> {
+        let mut silent = None;
+        let number = loop {
+            let Some(running) = &self.running else { break 0 };
+            let mut running = lock(running);
+            let former = running.of_peers.get(&peer.id());
+            if let Some(former) = former.filter(|former| silent != Some(former.number)) {
+                let (number, former) = (former.number, former.peer.clone());
+                drop(running);
+                if self.is_there(&former) {
+                    return None;
+                }
+                silent = Some(number);
+                continue;
+            }
+            running.count += 1;
+            let transfer = Transfer {
+                number: running.count,
+                peer: peer.clone(),
+                progress: progress.clone(),
+            };
+            if let Some(former) = running.of_peers.insert(peer.id(), transfer) {
+                former.progress.cancel();
+            }
+            break running.count;
+        };
+        Some(Turn {
+            running: self.running.as_ref(),
+            peer: peer.id(),
+            number,
+        })
+    }
+
+    /// Whether the other end of a connection answers, whatever its transfer waits for.
+    fn is_there(&self, peer: &Peer) -> bool {
+        let asked = async {
+            let delivery = Delivery::unordered().with_deadline(TRANSFER_PRESENCE_TIME_MAX);
+            let ticket = peer.send(Bytes::from_static(b"there?"), delivery).await;
+            Some(ticket.ok()?.await)
+        };
+        let answer = self.interrupt.wait_for(TRANSFER_PRESENCE_TIME_MAX, asked);
+        answer.flatten() == Some(Outcome::Acked)
     }
 }
 
@@ -127,5 +217,40 @@ impl Threads {
         for thread in self.running {
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use peer::SecretKey;
+    use peer::blocking::wait;
+
+    use super::*;
+
+    #[test]
+    fn a_peer_that_comes_again_waits_while_its_former_connection_answers() {
+        let options = SendOptions::default();
+        let serving = Serving::new(options, Display::new(false, false), Interrupt::default(), true);
+        let bind = |key| Endpoint::bind(key, "127.0.0.1:0".parse().unwrap()).unwrap();
+        let host = bind(SecretKey::generate().unwrap());
+        let come = || {
+            let guest = bind(SecretKey::from_bytes([1; 32]));
+            let to_host = wait(guest.connect(host.id(), &[host.local_addr()])).unwrap();
+            (guest, to_host, wait(host.accept()).unwrap())
+        };
+        let (first, second) = (come(), come());
+        let begin = |peer| serving.begin(peer, &Progress::default());
+        let turn = begin(&first.2);
+        assert!(turn.is_some());
+        assert!(begin(&second.2).is_none());
+        drop(turn);
+        let turn = begin(&second.2);
+        assert!(turn.is_some());
+        second.1.close(0, "");
+        let another = begin(&first.2);
+        assert!(another.is_some());
+        // What is replaced takes nobody's turn when it ends.
+        drop(turn);
+        assert!(begin(&come().2).is_none());
     }
 }
