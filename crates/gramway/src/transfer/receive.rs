@@ -75,8 +75,8 @@ fn receive(
     let limit = Duration::from_secs(arguments.timeout.into());
     let began = Instant::now();
     let mut breaks = 0;
-    // Since the sender has no room.
-    let mut waited = Duration::ZERO;
+    // Since when the sender has no room.
+    let mut busy: Option<Instant> = None;
     loop {
         let met = meeting.meet(limit, interrupt, &|text| display.tell("waiting", text));
         if interrupt.is_over() {
@@ -104,18 +104,23 @@ fn receive(
                 if let Some(end) = ended.and_then(|reason| said(&reason, meeting.own())) {
                     return Err(end);
                 }
-                if is_busy && waited < limit {
-                    if waited.is_zero() {
+                if is_busy {
+                    if busy.is_none() {
                         display.tell(
                             "waiting",
                             "the sender has too much to do at present; trying again",
                         );
                     }
-                    waited += TRANSFER_BUSY_PAUSE;
-                    interrupt.pause(TRANSFER_BUSY_PAUSE);
+                    let left = limit.saturating_sub(busy.get_or_insert_with(Instant::now).elapsed());
+                    if left.is_zero() {
+                        return Err(Problem::unavailable(
+                            "the sender has too much to do, for others or for another command of this machine; try again",
+                        ));
+                    }
+                    interrupt.pause(TRANSFER_BUSY_PAUSE.min(left));
                     continue;
                 }
-                waited = Duration::ZERO;
+                busy = None;
                 // What standard output has cannot be taken back.
                 if options.to == Destination::Stdout || breaks >= TRANSFER_BREAKS_MAX {
                     return Err(problem(&error));
