@@ -52,8 +52,8 @@ pub(crate) struct SendArguments {
     /// Do not draw the QR code
     #[arg(long)]
     pub(super) no_qr: bool,
-    /// Give up when nobody has come after so many seconds [default: the ten minutes that a code is valid, never with
-    /// --peer]
+    /// Give up when nobody has come after so many seconds; a server keeps a code for 600 at most [default: 600 with a
+    /// code, never with --peer]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(TRANSFER_SECONDS))]
     pub(super) timeout: Option<u32>,
     #[command(flatten)]

@@ -30,6 +30,8 @@ use crate::{output, qr};
 struct Sending {
     own: PeerId,
     codes: Option<Codes>,
+    /// How long somebody is waited for who has not come yet.
+    wait: Option<Duration>,
     serving: Arc<Serving>,
     /// Receivers that have everything.
     served: AtomicUsize,
@@ -55,6 +57,7 @@ pub(crate) fn run(arguments: &SendArguments) -> Result<(), Problem> {
         None => SecretKey::generate().map_err(|error| Problem::bug(error.to_string()))?,
     };
     let server = server::of(&arguments.common.rendezvous)?;
+    let wait = wait(arguments.timeout, known.is_none(), server.is_some())?;
     let options = options(&arguments.offer, &arguments.common, &state, sources);
     let reads = arguments.paths.iter().filter(|path| !is_stdin(path)).cloned();
     let needs = needs(server.as_ref(), arguments.offer.listen);
@@ -83,15 +86,31 @@ pub(crate) fn run(arguments: &SendArguments) -> Result<(), Problem> {
     let sending = Arc::new(Sending {
         own: endpoint.id(),
         codes,
+        wait,
         serving: Serving::new(options, display, interrupt, true),
         served: AtomicUsize::new(0),
         was_guessed: AtomicBool::new(false),
         failure: Mutex::new(None),
         since: Mutex::new(Instant::now()),
     });
-    let ended = serve(&sending, &endpoint, arguments);
+    let ended = serve(&sending, &endpoint, arguments.receivers.into());
     close(&endpoint);
     ended
+}
+
+/// How long somebody is waited for, where that has an end: a code is valid for no longer.
+fn wait(timeout: Option<u32>, has_code: bool, has_server: bool) -> Result<Option<Duration>, Problem> {
+    let seconds = match timeout {
+        Some(seconds) if has_code && has_server && seconds > TRANSFER_INVITATION_S => {
+            return Err(Problem::usage(format!(
+                "--timeout {seconds}: a server keeps a code for {TRANSFER_INVITATION_S} s; for longer, name the receiver by \
+                 --peer"
+            )));
+        }
+        None if has_code => Some(TRANSFER_INVITATION_S),
+        other => other,
+    };
+    Ok(seconds.map(|seconds| Duration::from_secs(seconds.into())))
 }
 
 /// What is to be sent, by absolute paths: the last name of each is the one at the other end.
@@ -217,18 +236,12 @@ fn draw_numbers(count: u16) -> Result<Vec<u32>, Problem> {
 }
 
 /// Serves whoever connects until all have everything, or nobody can come any more.
-fn serve(sending: &Arc<Sending>, endpoint: &Endpoint, arguments: &SendArguments) -> Result<(), Problem> {
-    let wanted = usize::from(arguments.receivers);
-    let limit = match (arguments.timeout, &sending.codes) {
-        (Some(seconds), _) => Some(Duration::from_secs(seconds.into())),
-        (None, Some(_)) => Some(Duration::from_secs(TRANSFER_INVITATION_S.into())),
-        (None, None) => None,
-    };
-    let codes_end = Instant::now() + Duration::from_secs(TRANSFER_INVITATION_S.into());
+fn serve(sending: &Arc<Sending>, endpoint: &Endpoint, wanted: usize) -> Result<(), Problem> {
+    let began = Instant::now();
     let mut threads = Threads::new(&sending.serving);
     let ended = loop {
         if let Some(codes) = &sending.codes
-            && Instant::now() >= codes_end
+            && began.elapsed() >= sending.validity()
         {
             codes.expire();
         }
@@ -248,7 +261,7 @@ fn serve(sending: &Arc<Sending>, endpoint: &Endpoint, arguments: &SendArguments)
         if is_idle && !are_open {
             break Err(sending.why_over(served, wanted));
         }
-        if is_idle && let Some(problem) = sending.give_up(limit, served) {
+        if is_idle && let Some(problem) = sending.give_up(served) {
             break Err(problem);
         }
     };
@@ -334,6 +347,12 @@ impl Sending {
         }
     }
 
+    /// How long a code is valid that nobody has proved to know: one that no server keeps as long as it is waited for.
+    fn validity(&self) -> Duration {
+        let of_server = Duration::from_secs(TRANSFER_INVITATION_S.into());
+        of_server.max(self.wait.unwrap_or_default())
+    }
+
     fn codes_count(&self) -> u64 {
         self.codes.as_ref().map_or(0, Codes::count)
     }
@@ -355,8 +374,8 @@ impl Sending {
         if !self.was_guessed.load(Ordering::SeqCst) {
             return failure.unwrap_or_else(|| {
                 Problem::unavailable(format!(
-                    "nobody came within the {TRANSFER_INVITATION_S} s that a code is valid{served}: run the command again \
-                     for a new one"
+                    "nobody came within the {} s that a code is valid{served}: run the command again for a new one",
+                    self.validity().as_secs()
                 ))
             });
         }
@@ -366,7 +385,7 @@ impl Sending {
     }
 
     /// Why nobody is waited for any longer, if so.
-    fn give_up(&self, limit: Option<Duration>, served: usize) -> Option<Problem> {
+    fn give_up(&self, served: usize) -> Option<Problem> {
         let waited = self
             .since
             .lock()
@@ -374,9 +393,9 @@ impl Sending {
             .elapsed();
         let is_free = self.codes.as_ref().is_none_or(Codes::are_free);
         let limit = if is_free {
-            limit?
+            self.wait?
         } else {
-            TRANSFER_RETURN_TIME_MAX.max(limit.unwrap_or_default())
+            TRANSFER_RETURN_TIME_MAX.max(self.wait.unwrap_or_default())
         };
         if waited < limit {
             return None;
@@ -401,4 +420,27 @@ pub(super) fn interrupted() -> Problem {
     Problem::unavailable(
         "interrupted. What has arrived stays there: send again, and receive into the same directory; only the rest is sent",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_is_waited_for_as_long_as_the_user_says_unless_its_server_forgets_it_before() {
+        let seconds = |timeout, has_code, has_server| {
+            wait(timeout, has_code, has_server).map(|wait| wait.map(|wait| wait.as_secs()))
+        };
+        assert_eq!(seconds(None, true, true).unwrap(), Some(600));
+        assert_eq!(seconds(Some(600), true, true).unwrap(), Some(600));
+        assert!(
+            seconds(Some(601), true, true)
+                .unwrap_err()
+                .to_string()
+                .contains("600 s")
+        );
+        assert_eq!(seconds(Some(3_600), true, false).unwrap(), Some(3_600));
+        assert_eq!(seconds(Some(3_600), false, true).unwrap(), Some(3_600));
+        assert_eq!(seconds(None, false, true).unwrap(), None);
+    }
 }
