@@ -157,6 +157,48 @@ fn a_directory_comes_by_a_code_over_a_server_and_comes_again_without_being_sent(
     }
 }
 
+/// The link of a user who was removed lies where the receiver's commands find it.
+#[test]
+fn a_link_that_its_server_refuses_keeps_nobody_from_a_sender_who_is_found_without_it() {
+    require_root!();
+    let pair = Pair::new(1_500);
+    let directory = Directory::create_for_test().unwrap();
+    let (server, link) = server(&pair, &directory);
+    let stale = directory.write("stale", &server.user(&["add", "bob"])).unwrap();
+    server.user(&["remove", "bob"]);
+    let to = directory.join("to");
+    let receive = |code: &str| {
+        let receive = [
+            "receive",
+            code,
+            "--to",
+            text(&to),
+            "--timeout",
+            "10",
+            "--rendezvous-file",
+            text(&stale),
+        ];
+        start(&pair.client, &directory, "receiver", &receive)
+    };
+    let file = directory.write("file", "what is sent").unwrap();
+    let send = ["send", text(&file), "--rendezvous-file", &link];
+    let mut sender = start(&pair.server, &directory, "sender", &send);
+    let shown = shown_code(&sender);
+    let mut receiver = receive(&shown);
+    assert_done(&mut receiver);
+    assert_done(&mut sender);
+    assert_same(&file, &to.join("file"));
+    // Where nobody is found, both are told.
+    let mut receiver = receive("4711-maple-otter");
+    assert_ne!(code(&mut receiver), 0, "{}", receiver.stderr());
+    let told = receiver.stderr();
+    assert!(
+        told.contains("nobody on this network waits with this code;"),
+        "{told}"
+    );
+    assert!(told.contains("does not take its token any more"), "{told}");
+}
+
 /// FILE-33.
 #[test]
 fn a_wrong_code_is_one_guess_and_both_ends_say_so() {

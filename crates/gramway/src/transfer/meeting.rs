@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use files_proto::code::{Code, ExchangeError};
 use peer::blocking::wait_for;
-use peer::{Builder, ConnectError, Endpoint, Peer, PeerId, RendezvousProblem};
+use peer::{ConnectError, Endpoint, Peer, PeerId, Rendezvous, RendezvousProblem, SecretKey};
 
 use super::arguments::ReceiveArguments;
 use super::interrupt::Interrupt;
@@ -23,11 +23,18 @@ use crate::peer_command::{bind, key, peer_id, places};
 /// What this machine's key for a code is derived for, before the code.
 const KEY_OF_CODE: &str = "the code ";
 
+const LINK_REFUSED: &str =
+    "the server of the link does not take its token any more: ask its owner for another link";
+
 /// Whom to receive from.
 pub(super) enum Sender {
     /// Whoever shows this code. This machine's key for it is the code's own, so that nobody recognizes this machine by
     /// it, and always the same: the server and the sender let the same peer come again.
-    OfCode(Code),
+    OfCode {
+        code: Code,
+        /// This machine's key.
+        own: SecretKey,
+    },
     /// A peer that is known.
     Known {
         /// Its ID.
@@ -43,6 +50,8 @@ pub(super) struct Meeting {
     endpoint: Endpoint,
     looks_on_lan: bool,
     way: Way,
+    /// The server of this machine's own link does not take its token any more.
+    is_link_refused: bool,
 }
 
 /// How the sender of a code is found by its number.
@@ -63,10 +72,6 @@ impl Meeting {
     /// The command line is wrong, or this machine's key cannot be read.
     pub(super) fn new(arguments: &ReceiveArguments, server: Option<Server>) -> Result<Self, Problem> {
         let looks_on_lan = !arguments.common.no_lan;
-        let with_lan = |builder: Builder| match looks_on_lan {
-            true => builder.find_on_lan(),
-            false => builder,
-        };
         if let Some(text) = &arguments.code {
             let code: Code = text
                 .parse()
@@ -78,25 +83,19 @@ impl Meeting {
                      --rendezvous-file",
                 ));
             }
-            let own = key(arguments.common.state.as_deref())?;
-            let own = own.derived(&format!("{KEY_OF_CODE}{code}"));
-            let mut builder = with_lan(Endpoint::builder(own));
-            let way = match (of_link, code.host()) {
-                (Some(server), _) => {
-                    builder = builder.rendezvous(server.rendezvous);
-                    Way::Link
-                }
-                (None, Some(host)) => {
-                    builder = builder.rendezvous(server::of_guest(host, code.number())?);
-                    Way::Guest
-                }
-                (None, None) => Way::Lan,
+            let key = key(arguments.common.state.as_deref())?;
+            let own = key.derived(&format!("{KEY_OF_CODE}{code}"));
+            let (way, rendezvous) = match (of_link, code.host()) {
+                (Some(server), _) => (Way::Link, Some(server.rendezvous)),
+                (None, Some(host)) => (Way::Guest, Some(server::of_guest(host, code.number())?)),
+                (None, None) => (Way::Lan, None),
             };
             return Ok(Self {
-                sender: Sender::OfCode(code),
-                endpoint: bind(builder, None)?,
+                endpoint: endpoint(own.clone(), looks_on_lan, rendezvous)?,
+                sender: Sender::OfCode { code, own },
                 looks_on_lan,
                 way,
+                is_link_refused: false,
             });
         }
         let named = arguments
@@ -108,16 +107,14 @@ impl Meeting {
             None => (named, None),
         };
         let id = peer_id(id)?;
-        let mut builder = with_lan(Endpoint::builder(key(arguments.common.state.as_deref())?));
+        let key = key(arguments.common.state.as_deref())?;
         let addresses = places(at.into_iter(), server.is_some() || looks_on_lan)?;
-        if let Some(server) = server {
-            builder = builder.rendezvous(server.rendezvous);
-        }
         Ok(Self {
             sender: Sender::Known { id, addresses },
-            endpoint: bind(builder, None)?,
+            endpoint: endpoint(key, looks_on_lan, server.map(|server| server.rendezvous))?,
             looks_on_lan,
             way: Way::Lan,
+            is_link_refused: false,
         })
     }
 
@@ -131,19 +128,22 @@ impl Meeting {
     /// # Errors
     /// It is not there, or not the one.
     pub(super) fn meet(
-        &self,
+        &mut self,
         limit: Duration,
         interrupt: &Interrupt,
         tell: &dyn Fn(&str),
     ) -> Result<Peer, Problem> {
         let patience = Patience::new(limit, interrupt, tell);
         let (id, addresses) = match &self.sender {
-            Sender::OfCode(code) => (self.inviter(code, &patience)?, &[][..]),
-            Sender::Known { id, addresses } => (*id, &addresses[..]),
+            Sender::OfCode { code, .. } => {
+                let code = code.clone();
+                (self.inviter(&code, &patience)?, Vec::new())
+            }
+            Sender::Known { id, addresses } => (*id, addresses.clone()),
         };
         loop {
-            let peer = self.connect(id, addresses, &patience)?;
-            let Sender::OfCode(code) = &self.sender else {
+            let peer = self.connect(id, &addresses, &patience)?;
+            let Sender::OfCode { code, .. } = &self.sender else {
                 return Ok(peer);
             };
             let (what, pause) = match proof::as_guest(&peer, self.endpoint.id(), code, interrupt) {
@@ -164,7 +164,15 @@ impl Meeting {
     }
 
     /// Who waits for whoever has the code.
-    fn inviter(&self, code: &Code, patience: &Patience<'_>) -> Result<PeerId, Problem> {
+    fn inviter(&mut self, code: &Code, patience: &Patience<'_>) -> Result<PeerId, Problem> {
+        let found = self.find_inviter(code, patience);
+        found.map_err(|problem| match self.is_link_refused {
+            true => Problem::new(problem.code(), format!("{problem}. Besides, {LINK_REFUSED}")),
+            false => problem,
+        })
+    }
+
+    fn find_inviter(&mut self, code: &Code, patience: &Patience<'_>) -> Result<PeerId, Problem> {
         let number = code.number();
         while !patience.is_over() {
             let inviter = match self.way {
@@ -175,19 +183,18 @@ impl Meeting {
             if let Some(inviter) = inviter {
                 return Ok(inviter);
             }
-            match self.endpoint.rendezvous_problem() {
-                Some(RendezvousProblem::TokenRefused { .. }) if self.way == Way::Link => {
-                    return Err(Problem::permission(
-                        "the server of the link does not take its token any more: ask its owner for another link",
-                    ));
+            match (self.way, self.endpoint.rendezvous_problem()) {
+                (Way::Link, Some(RendezvousProblem::TokenRefused { .. })) => {
+                    self.leave_link()?;
+                    continue;
                 }
-                Some(RendezvousProblem::TokenRefused { .. }) => {
+                (Way::Guest, Some(RendezvousProblem::TokenRefused { .. })) => {
                     return Err(Problem::permission(format!(
                         "the server knows no code with the number {number}: it is mistyped, older than ten minutes, or its \
                          sender has ended; ask the sender for a new one"
                     )));
                 }
-                Some(RendezvousProblem::Forbidden) => {
+                (Way::Guest | Way::Link, Some(RendezvousProblem::Forbidden)) => {
                     return Err(Problem::permission(format!(
                         "the code with the number {number} is used up: another machine came by it; ask the sender for a new \
                          one"
@@ -224,6 +231,24 @@ impl Meeting {
                   give your link for the same server"
                 .to_owned(),
         }))
+    }
+
+    /// The server of the link refuses it: the sender is found without it, or not at all.
+    fn leave_link(&mut self) -> Result<(), Problem> {
+        let Sender::OfCode { code, own } = &self.sender else {
+            return Ok(());
+        };
+        self.way = match code.host() {
+            Some(host) => {
+                let server = server::of_guest(host, code.number())?;
+                self.endpoint = endpoint(own.clone(), self.looks_on_lan, Some(server))?;
+                Way::Guest
+            }
+            None if self.looks_on_lan => Way::Lan,
+            None => return Err(Problem::permission(LINK_REFUSED)),
+        };
+        self.is_link_refused = true;
+        Ok(())
     }
 
     /// Asks the server of the link whose the number is, and the local network where it does not know.
@@ -272,7 +297,7 @@ impl Meeting {
             patience.interrupt.pause(TRANSFER_TURN);
         }
         let how = match (&self.sender, self.looks_on_lan) {
-            (Sender::OfCode(_), _) => "does `gramway send` still run there?",
+            (Sender::OfCode { .. }, _) => "does `gramway send` still run there?",
             (Sender::Known { .. }, true) => {
                 "does `gramway send --peer` or `gramway share` run there, with this machine's ID (`gramway peer id`), and \
                  on this network or with a link of the same server?"
@@ -292,6 +317,18 @@ impl Meeting {
     pub(super) fn close(&self) {
         super::close(&self.endpoint);
     }
+}
+
+/// An endpoint that meets others on the local network, where it looks there, and at this server.
+fn endpoint(key: SecretKey, looks_on_lan: bool, rendezvous: Option<Rendezvous>) -> Result<Endpoint, Problem> {
+    let mut builder = Endpoint::builder(key);
+    if looks_on_lan {
+        builder = builder.find_on_lan();
+    }
+    if let Some(rendezvous) = rendezvous {
+        builder = builder.rendezvous(rendezvous);
+    }
+    bind(builder, None)
 }
 
 /// What somebody without proof is told of its code.

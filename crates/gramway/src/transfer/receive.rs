@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &ReceiveArguments) -> Result<(), Problem> {
         has_data || writes_nothing && !arguments.common.json,
     );
     let interrupt = Interrupt::watch()?;
-    let meeting = Meeting::new(arguments, server)?;
+    let mut meeting = Meeting::new(arguments, server)?;
     let options = ReceiveOptions {
         on_conflict: on_conflict(arguments.on_conflict, &display),
         only: arguments.only.clone(),
@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &ReceiveArguments) -> Result<(), Problem> {
         parallel_files: arguments.parallel_files.map(usize::from),
         ..ReceiveOptions::new(to)
     };
-    let received = receive(arguments, &meeting, &options, &display, &interrupt);
+    let received = receive(arguments, &mut meeting, &options, &display, &interrupt);
     meeting.close();
     received
 }
@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &ReceiveArguments) -> Result<(), Problem> {
 /// Receives, over several connections where one breaks.
 fn receive(
     arguments: &ReceiveArguments,
-    meeting: &Meeting,
+    meeting: &mut Meeting,
     options: &ReceiveOptions,
     display: &Display,
     interrupt: &Interrupt,
