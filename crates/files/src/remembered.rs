@@ -8,6 +8,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -43,6 +44,10 @@ impl Between {
         Some(Self(digest(&SHA256, text.as_bytes()).as_ref().try_into().ok()?))
     }
 }
+
+/// Held from reading the file to writing it: a process sends to several peers at once. Of two processes one may lose
+/// what it measured.
+static CHANGING: Mutex<()> = Mutex::new(());
 
 /// The file with them.
 #[derive(Debug)]
@@ -90,6 +95,7 @@ impl Remembered {
     }
 
     fn keep_at(&self, between: Between, carrier: Carrier, rate: f64, time: Duration) -> io::Result<()> {
+        let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
         let mut records = self.read();
         records.retain(|record| record.between != between);
         // The oldest are at the front.
@@ -187,6 +193,28 @@ mod tests {
         bytes[MAGIC.len() + KEY_BYTES] ^= 1;
         fs::write(&path, bytes).unwrap();
         assert_eq!(at(1, then), None, "a damaged file is as good as none");
+    }
+
+    #[test]
+    fn what_transfers_keep_at_once_is_all_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let remembered = Remembered::open(directory.path()).unwrap();
+                scope.spawn(move || {
+                    for number in 0..8 {
+                        let between = between(8 * thread + number);
+                        remembered
+                            .keep_at(between, Carrier::Tcp, 1.0, Duration::ZERO)
+                            .unwrap();
+                    }
+                });
+            }
+        });
+        let remembered = Remembered::open(directory.path()).unwrap();
+        assert_eq!(remembered.read().len(), 64);
+        let names = fs::read_dir(directory.path()).unwrap().count();
+        assert_eq!(names, 1, "nothing is left beside the file");
     }
 
     #[test]
