@@ -61,8 +61,9 @@ pub const STREAMS_MAX: usize = 32;
 /// The most files at once that a user may ask for: more are wanted by nobody, and each has two files open.
 pub const PARALLEL_FILES_MAX: u16 = 64;
 
-/// Carriers of one transfer: both kinds, and the stream of a pipe.
-pub const LANES_MAX: usize = 2 * STREAMS_MAX + 1;
+/// Carriers of one transfer: both kinds, the stream of a pipe, and the TCP connections that a receiver makes where the
+/// sender's come late: those beyond what the sender wants end once they are there.
+pub const LANES_MAX: usize = 2 * STREAMS_MAX + 1 + TCP_CONNECTIONS;
 
 /// Chunks that QUIC may keep until they have arrived: 32 MiB, what its windows take.
 pub const QUIC_BUFFERS: usize = 32;

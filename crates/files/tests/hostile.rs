@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
+use files::limits::LANES_MAX;
 use files::{Destination, Progress, ReceiveOptions, Report, SendOptions, Source, TransferError, Transport};
 use files_proto::content::chunk_address;
 use files_proto::limits::RECORD_HEAD_BYTES;
@@ -294,6 +295,62 @@ fn a_receiver_that_wants_what_is_not_offered_or_for_ever_is_left() {
         }
     });
     assert!(matches!(sent, Err(TransferError::Answer(_))), "{sent:?}");
+}
+
+/// Also where both ends have connected by TCP, no carrier of a sender that does what its user wants is one too many.
+#[test]
+fn a_sender_that_opens_more_streams_than_a_transfer_has_is_left() {
+    for surplus in [0, 1] {
+        let (received, _) = receive_from(|liar, peer| {
+            let bytes = vec![7; (64 << 10) + 1];
+            let (size, address) = (bytes.len() as u64, chunk_address(0, true, &bytes));
+            liar.say(&hello(true, Vec::new()));
+            liar.say(&file(0, "file", size));
+            while !matches!(liar.hear(), Some(Message::Want { .. }) | None) {}
+            let open = || {
+                let mut stream = wait(peer.open_one_way(0)).unwrap();
+                wait(stream.write_chunk(Bytes::from_static(&[0]))).unwrap();
+                stream
+            };
+            let mut streams: Vec<_> = (0..LANES_MAX + surplus).map(|_| open()).collect();
+            // What the last of them carries is taken after all others have come.
+            let head = RecordHead {
+                body: Body::Chunk(Chunk {
+                    entry: 0,
+                    index: 0,
+                    address,
+                    only: true,
+                    hole: false,
+                }),
+                compressed: false,
+                stored_bytes: size as u32,
+                raw_bytes: size as u32,
+            };
+            let record = [&head.encode()[1..], &bytes].concat();
+            // The receiver may have had enough.
+            let _ = wait(streams.last_mut().unwrap().write_chunk(Bytes::from(record)));
+            let root = address;
+            liar.say(&Message::FileEnd { entry: 0, size, root });
+            liar.say(&Message::OfferEnd {
+                entries: 1,
+                bytes: size,
+            });
+            while !matches!(
+                liar.hear(),
+                Some(Message::Stored { .. } | Message::Abort { .. }) | None
+            ) {}
+            liar.say(&Message::Done(Totals::default()));
+            while !matches!(liar.hear(), Some(Message::Done(_)) | None) {}
+            liar.writer.finish();
+        });
+        match surplus {
+            0 => assert_eq!(received.unwrap().stored, 1),
+            _ => assert!(
+                matches!(&received, Err(TransferError::Broken(how)) if how.contains("more streams")),
+                "{received:?}"
+            ),
+        }
+    }
 }
 
 /// FILE-15: what is left of standard input is not the whole, whoever wants it.
