@@ -246,7 +246,8 @@ impl Incoming {
     }
 
     /// Makes room on the disk for the chunks around one that has bytes, once; those that are there stay as they are,
-    /// and those that turn out to be holes are punched when they come.
+    /// and those that turn out to be holes are punched when they come. A hole that is punched at this very moment may
+    /// get its room back, and reads as zeros all the same.
     fn preallocate(&self, file: &File, index: u64) {
         let count = self.target.size.map_or(0, chunk_count);
         let window = index / PREALLOCATED_CHUNKS;
