@@ -29,6 +29,7 @@ pub(crate) fn build(repository: &Repository) -> Result<()> {
         repository,
         &repository.root().join("crates/bench/rivals/requirements.txt"),
         &root.join("python"),
+        "",
     )?;
     for (name, version) in CRATES {
         if !setup::is_installed(&root, name, version, name) {

@@ -74,11 +74,18 @@ pub(crate) fn install_python_packages(repository: &Repository) -> Result<()> {
         repository,
         &repository.python_requirements(),
         &repository.python_environment(),
+        ", or use `cargo xtask test --quick`",
     )
 }
 
 /// Makes the environment from nothing whenever the pinned versions have changed; the copy beside it tells.
-pub(crate) fn install_python(repository: &Repository, requirements: &Path, environment: &Path) -> Result<()> {
+/// `without` follows the advice to install Python where there is none.
+pub(crate) fn install_python(
+    repository: &Repository,
+    requirements: &Path,
+    environment: &Path,
+    without: &str,
+) -> Result<()> {
     let wanted = std::fs::read_to_string(requirements)
         .with_context(|| format!("{} cannot be read", requirements.display()))?;
     let stamp = environment.join("installed-requirements.txt");
@@ -93,7 +100,7 @@ pub(crate) fn install_python(repository: &Repository, requirements: &Path, envir
         .is_ok_and(|status| status.success())
     {
         bail!(
-            "{} needs Python 3.11 or later as `python3`; install it, or use `cargo xtask test --quick`",
+            "{} needs Python 3.11 or later as `python3`; install it{without}",
             requirements.display()
         );
     }

@@ -1,4 +1,5 @@
-//! `gramway send` and `receive` of two peers that know each other, as they ship.
+//! `gramway send` and `receive` of two peers that know each other, as they ship; without compression where a transfer
+//! is resumed, as its cut is told by the bytes that have come.
 
 use testbed::programs;
 
