@@ -174,10 +174,12 @@ impl Meeting {
 
     fn find_inviter(&mut self, code: &Code, patience: &Patience<'_>) -> Result<PeerId, Problem> {
         let number = code.number();
+        // The server of the link has said whose the number is, if anybody's.
+        let mut was_told = false;
         while !patience.is_over() {
             let inviter = match self.way {
                 Way::Guest => wait_for(TRANSFER_TURN, self.endpoint.inviter()).flatten(),
-                Way::Link => self.found_by_link(number, patience),
+                Way::Link => self.found_by_link(number, &mut was_told, patience),
                 Way::Lan => patience.wait_for(self.endpoint.inviter_on_lan(number)).flatten(),
             };
             if let Some(inviter) = inviter {
@@ -204,6 +206,7 @@ impl Meeting {
             }
             patience.look(|| match (self.way, code.host()) {
                 (Way::Guest, Some(host)) => format!("the code's server {host} does not answer yet (UDP)"),
+                (Way::Link, _) if !was_told => "the server of the link does not answer yet".to_owned(),
                 (Way::Link, _) => "nobody waits with this code yet at the server of the link".to_owned(),
                 _ => "nobody on this network waits with this code yet".to_owned(),
             });
@@ -215,17 +218,15 @@ impl Meeting {
                  alone: give your link by --rendezvous-file FILE",
                 server::problem(&self.endpoint)
             ),
-            (Way::Link, _) => match self.endpoint.rendezvous_problem() {
-                Some(_) => format!(
-                    "the server of the link was not reached within {seconds} s: {}",
-                    server::problem(&self.endpoint)
-                ),
-                None => format!(
-                    "nobody waits with this code at the server of the link{}: it is mistyped, older than ten minutes, its \
-                     sender has ended, or has the link of another server",
-                    if self.looks_on_lan { ", nor on this network" } else { "" }
-                ),
-            },
+            (Way::Link, _) if !was_told || self.endpoint.rendezvous_problem().is_some() => format!(
+                "the server of the link was not reached within {seconds} s: {}",
+                server::problem(&self.endpoint)
+            ),
+            (Way::Link, _) => format!(
+                "nobody waits with this code at the server of the link{}: it is mistyped, older than ten minutes, its sender \
+                 has ended, or has the link of another server",
+                if self.looks_on_lan { ", nor on this network" } else { "" }
+            ),
             _ => "nobody on this network waits with this code; is the sender on it, and does `gramway send` still run \
                   there? Across networks, codes have @HOST behind them, or the sender's command says --rendezvous-file: then \
                   give your link for the same server"
@@ -251,14 +252,17 @@ impl Meeting {
         Ok(())
     }
 
-    /// Asks the server of the link whose the number is, and the local network where it does not know.
-    fn found_by_link(&self, number: u32, patience: &Patience<'_>) -> Option<PeerId> {
+    /// Asks the server of the link whose the number is, and the local network where it does not know. `was_told` once
+    /// the server has answered.
+    fn found_by_link(&self, number: u32, was_told: &mut bool, patience: &Patience<'_>) -> Option<PeerId> {
         let asked = async {
             self.endpoint.registered().await?;
             // Where the registration is lost meanwhile, it is asked again.
-            self.endpoint.inviter_of(number).await.ok().flatten()
+            self.endpoint.inviter_of(number).await.ok()
         };
-        let found = patience.wait_at_most(TRANSFER_FIND_TIME_MAX, asked).flatten();
+        let told = patience.wait_at_most(TRANSFER_FIND_TIME_MAX, asked).flatten();
+        *was_told |= told.is_some();
+        let found = told.flatten();
         if found.is_some() || !self.looks_on_lan {
             if found.is_none() {
                 patience.interrupt.pause(TRANSFER_FIND_PAUSE);
