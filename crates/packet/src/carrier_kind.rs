@@ -76,6 +76,12 @@ impl CarrierKind {
         Self::Udp.mark(address)
     }
 
+    /// Whether an address is none that sockets and people know: it has a mark, or stands for another one.
+    #[must_use]
+    pub fn is_marked(address: SocketAddr) -> bool {
+        matches!(address, SocketAddr::V6(v6) if v6.flowinfo() & (MARK | STAND_IN) != 0)
+    }
+
     /// The other one.
     #[must_use]
     pub fn other(self) -> Self {
@@ -114,6 +120,7 @@ mod tests {
             let plain: SocketAddr = text.parse().unwrap();
             let marked = CarrierKind::Tcp.mark(plain);
             assert_ne!(marked, plain);
+            assert!(CarrierKind::is_marked(marked) && !CarrierKind::is_marked(plain));
             assert_eq!(
                 (CarrierKind::of(plain), CarrierKind::of(marked)),
                 (CarrierKind::Udp, CarrierKind::Tcp)
@@ -134,6 +141,7 @@ mod tests {
                 let [first, second, last] = stand_ins;
                 assert!(first != second && second != last && first != last);
                 for stand_in in stand_ins {
+                    assert!(CarrierKind::is_marked(stand_in));
                     assert_eq!(CarrierKind::of(stand_in), kind);
                     assert_eq!(CarrierKind::unmark(stand_in), plain);
                     assert_ne!(stand_in, kind.mark(plain));

@@ -1,5 +1,5 @@
-//! The endpoint's thread: one socket in an event loop around [`Peers`](peer_proto::Peers), and where UDP does not reach
-//! the rendezvous, one in TCP's shape beside it.
+//! The endpoint's thread: one socket in an event loop around [`Peers`](peer_proto::Peers), and beside it those by which
+//! the rendezvous is reached where the endpoint's own does not.
 //!
 //! One turn: wait; take what has come, a batch at a time; run due timers; send trains. System calls are made without
 //! the lock.
@@ -16,13 +16,13 @@ use packet::Path;
 use packet_io::{DatagramSocket, Interest, Poller, Ready, ReceiveBatch, UdpSocket};
 use peer_proto::{CloseReason, Outbox, Parameters, Peers};
 
+use crate::beside::{BesideSockets, PortClosed};
 use crate::limits::{
     CLOSE_TIME_MAX, FLUSHES_PER_TURN, LOCKED_BYTES, NAME_ADDRESSES_MAX, RECEIVE_SLOTS, RECEIVES_PER_TURN,
     TAKE_BACK_TIME_MAX,
 };
-use crate::rendezvous::{Meetings, Resolution, TcpChange};
+use crate::rendezvous::{Meetings, Resolution, SocketChange};
 use crate::shared::Shared;
-use crate::tcp_shape::{PortClosed, TcpSockets};
 use crate::transmit::transmit;
 
 /// Token of the socket's events.
@@ -34,7 +34,7 @@ pub(crate) struct Driver {
     pub(crate) shared: Arc<Shared>,
     pub(crate) socket: UdpSocket,
     pub(crate) poller: Poller,
-    tcp: TcpSockets,
+    beside: BesideSockets,
     batch: ReceiveBatch,
     outbox: Outbox,
     ready: Vec<Ready>,
@@ -57,7 +57,7 @@ impl Driver {
             shared,
             socket,
             poller,
-            tcp: TcpSockets::default(),
+            beside: BesideSockets::default(),
             batch: ReceiveBatch::new(RECEIVE_SLOTS, packet_io::SLOT_BYTES_MAX),
             outbox: Outbox::default(),
             ready: Vec::new(),
@@ -112,7 +112,7 @@ impl Driver {
             return Some(Duration::ZERO);
         }
         let mut state = self.shared.lock();
-        let due = [state.poll_timeout(), self.tcp.poll_timeout(), end];
+        let due = [state.poll_timeout(), self.beside.poll_timeout(), end];
         let due = due.into_iter().flatten().min();
         state.wakes_at = due;
         drop(state);
@@ -122,13 +122,13 @@ impl Driver {
     /// One turn; whether the next one should not wait.
     fn turn(&mut self, now: Instant) -> bool {
         let (mut readable, mut writable) = (false, false);
-        let mut tcp = Vec::new();
+        let mut beside = Vec::new();
         for event in &self.ready {
             if event.token == SOCKET {
                 readable |= event.readable;
                 writable |= event.writable;
             } else {
-                tcp.extend(self.tcp.remote(event.token));
+                beside.extend(self.beside.remote(event.token));
             }
         }
         if writable && self.is_blocked {
@@ -140,10 +140,10 @@ impl Driver {
         if readable {
             is_busy = self.receive(now);
         }
-        for remote in tcp {
-            is_busy |= self.receive_tcp(now, remote);
+        for remote in beside {
+            is_busy |= self.receive_beside(now, remote);
         }
-        self.tcp.handle_timeout(now);
+        self.beside.handle_timeout(now);
         let mut state = self.shared.lock();
         state.handle_timeout(now);
         state.take_events(now, &mut self.woken);
@@ -154,12 +154,12 @@ impl Driver {
             resolve(&self.shared, resolution);
         }
         let more = self.flush();
-        self.change_tcp(now) || more || is_busy
+        self.change_sockets(now) || more || is_busy
     }
 
-    /// Takes a batch of a socket in TCP's shape; whether more may have come.
-    fn receive_tcp(&mut self, now: Instant, remote: SocketAddr) -> bool {
-        match self.tcp.receive(now, remote, &mut self.batch) {
+    /// Takes a batch of a socket beside the endpoint's own; whether more may have come.
+    fn receive_beside(&mut self, now: Instant, remote: SocketAddr) -> bool {
+        match self.beside.receive(now, remote, &mut self.batch) {
             Ok(count) => {
                 let mut next = 0;
                 while next < count {
@@ -171,29 +171,29 @@ impl Driver {
             Err(PortClosed) => {
                 let mut state = self.shared.lock();
                 if let Some(meetings) = &mut state.meetings {
-                    meetings.handle_tcp_refused(now, remote);
+                    meetings.handle_port_closed(now, remote);
                 }
                 true
             }
         }
     }
 
-    /// Opens and closes sockets in TCP's shape, after everything was sent; whether there is more to send.
-    fn change_tcp(&mut self, now: Instant) -> bool {
+    /// Opens and closes sockets beside the endpoint's own, after everything was sent; whether there is more to send.
+    fn change_sockets(&mut self, now: Instant) -> bool {
         let mut has_changed = false;
         loop {
             let mut state = self.shared.lock();
-            let change = state.meetings.as_mut().and_then(Meetings::poll_tcp_change);
+            let change = state.meetings.as_mut().and_then(Meetings::poll_socket_change);
             drop(state);
             match change {
                 None => return has_changed,
-                Some(TcpChange::Close(remote)) => self.tcp.close(now, remote, &self.poller),
-                Some(TcpChange::Open(remote)) => {
+                Some(SocketChange::Close(remote)) => self.beside.close(now, remote, &self.poller),
+                Some(SocketChange::Open(remote)) => {
                     has_changed = true;
-                    let opened = self.tcp.open(remote, &self.poller);
+                    let opened = self.beside.open(remote, &self.poller);
                     let mut state = self.shared.lock();
                     if let Some(meetings) = &mut state.meetings {
-                        meetings.handle_tcp_opened(now, remote, opened);
+                        meetings.handle_socket_opened(now, remote, opened);
                     }
                 }
             }
@@ -265,7 +265,7 @@ impl Driver {
     }
 
     fn send(&mut self) {
-        self.tcp.send(Instant::now(), &mut self.outbox);
+        self.beside.send(Instant::now(), &mut self.outbox);
         if transmit(&mut self.socket, &mut self.outbox) {
             self.is_blocked = true;
             // It is watched since the endpoint was bound.

@@ -82,6 +82,7 @@
 //! and addresses to everybody on that network. `specs/lan.md` of the repository says how. [`Builder::map_port`] asks
 //! the routers to let others in.
 
+mod beside;
 pub mod blocking;
 mod companion;
 mod connecting;
@@ -101,7 +102,6 @@ mod path;
 mod rendezvous;
 mod shared;
 mod streams;
-mod tcp_shape;
 mod ticket;
 mod transmit;
 

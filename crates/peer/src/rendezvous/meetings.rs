@@ -17,7 +17,7 @@ use super::inbox::RelayedTrain;
 use super::link::Rendezvous;
 use super::questions::{Asked, Questions};
 use super::registration::{Registration, Resolution};
-use super::ways::TcpChange;
+use super::ways::SocketChange;
 use super::whereabouts::Whereabouts;
 use crate::error::{BindError, InviteError, InviterError, RendezvousProblem};
 use crate::face::Wakers;
@@ -122,19 +122,24 @@ impl Meetings {
         self.registration.is_sent_by_thread()
     }
 
-    /// The next thing to do about sockets in TCP's shape.
-    pub(crate) fn poll_tcp_change(&mut self) -> Option<TcpChange> {
-        self.registration.poll_tcp_change()
+    /// The next thing to do about sockets beside the endpoint's own.
+    pub(crate) fn poll_socket_change(&mut self) -> Option<SocketChange> {
+        self.registration.poll_socket_change()
     }
 
-    /// A socket in TCP's shape is open that carries so many bytes, or why it is not.
-    pub(crate) fn handle_tcp_opened(&mut self, now: Instant, over: SocketAddr, opened: Result<u16, String>) {
-        self.registration.handle_tcp_opened(now, over, opened);
+    /// A socket beside the endpoint's own is open that carries so many bytes, or why it is not.
+    pub(crate) fn handle_socket_opened(
+        &mut self,
+        now: Instant,
+        over: SocketAddr,
+        opened: Result<u16, String>,
+    ) {
+        self.registration.handle_socket_opened(now, over, opened);
     }
 
-    /// Nothing listens in TCP's shape there.
-    pub(crate) fn handle_tcp_refused(&mut self, now: Instant, over: SocketAddr) {
-        self.registration.handle_tcp_refused(now, over);
+    /// Nothing listens there, as a socket beside the endpoint's own was told.
+    pub(crate) fn handle_port_closed(&mut self, now: Instant, over: SocketAddr) {
+        self.registration.handle_port_closed(now, over);
     }
 
     pub(crate) fn is_server(&self, remote: SocketAddr) -> bool {

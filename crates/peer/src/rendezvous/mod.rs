@@ -17,4 +17,4 @@ pub use link::{Rendezvous, RendezvousCarrier};
 pub(crate) use local::{addresses_of, source_towards};
 pub(crate) use meetings::Meetings;
 pub(crate) use registration::Resolution;
-pub(crate) use ways::TcpChange;
+pub(crate) use ways::SocketChange;

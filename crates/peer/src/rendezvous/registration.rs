@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use aws_lc_rs::signature::Ed25519KeyPair;
 use bytes::BytesMut;
-use packet::{Ecn, Path};
+use packet::{CarrierKind, Ecn, Path};
 use peer_proto::PeerId;
 use quic::{CloseReason, EndpointParameters, Outbox};
 use tunnel_proto::rendezvous::{Membership, Message, PROTOCOL, RegistrationPath, statement};
@@ -141,7 +141,7 @@ impl Registration {
 
     /// Whether packets from `remote` are those of a rendezvous.
     pub(super) fn is_server(&self, remote: SocketAddr) -> bool {
-        self.servers.contains(&remote)
+        self.servers.contains(&remote) || self.ways.has_socket(remote)
     }
 
     /// Where the present connection leads.
@@ -322,10 +322,18 @@ impl Registration {
                 address,
                 server_name,
             } => {
-                if !self.servers.contains(&address) {
+                let is_first = !self.servers.contains(&address);
+                if is_first {
                     self.servers.push(address);
                 }
-                self.begin(now, attempt, address, server_name);
+                let over = match CarrierKind::of(address) {
+                    // RDV-19.
+                    CarrierKind::Udp if self.knows.is_cover() && !is_first => {
+                        CarrierKind::Udp.stand_in(address, attempt)
+                    }
+                    _ => address,
+                };
+                self.begin(now, attempt, over, server_name);
             }
             ConnectAction::Choose { attempt } => {
                 self.server = self.reconnection.address_of(attempt);
@@ -357,17 +365,19 @@ impl Registration {
             }
             Action::Role(ClientAction::Up { .. }) => {
                 self.reconnection.handle_up();
+                self.move_to_own_socket(now);
                 self.register(now);
             }
             Action::Role(ClientAction::Lost { attempt, reason }) => {
                 let told = (reason != CloseReason::LocallyClosed).then(|| reason.to_string());
-                if let Some(reason) = &told {
+                let is_beside = self.is_registered && !self.reconnection.is_connection(attempt);
+                if let Some(reason) = told.as_ref().filter(|_| !is_beside) {
                     self.problem = Some(RendezvousProblem::Unreachable(reason.clone()));
                 }
                 self.resting.forget(attempt);
                 self.lose(now, attempt, told);
             }
-            // Without connection IDs nothing can be tried at its address beside it: it ends first.
+            // Without connection IDs the endpoint's socket has one connection there: it ends before another one comes.
             Action::Role(ClientAction::GoingAway) if self.knows.is_cover() => self.leave(now),
             Action::Role(ClientAction::GoingAway) => self.reconnection.handle_going_away(now),
             Action::Role(ClientAction::Done { attempt }) => self.engine.abandon(now, attempt),

@@ -2,15 +2,17 @@
 
 use std::process::Command;
 
+use system_tests::cover::{Cover, Stack};
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::program::{UNAVAILABLE, gramway_binary};
-use system_tests::{require_python, require_root};
+use system_tests::topology::CLIENT_V4;
+use system_tests::{require_go, require_python, require_root};
 use testbed::namespace::Namespace;
 use testbed::process::Process;
 use testbed::programs::run as run_to_end;
 use testbed::wait::wait_until;
 
-use super::Scene;
+use super::{COVER, NAME, Scene};
 use crate::peer_command::{assert_meets, id, run, start};
 
 /// The client's machine exchanges UDP with the server's port alone.
@@ -132,8 +134,8 @@ fn a_file_goes_by_a_code_between_users_of_a_server_with_a_cover() {
     });
 }
 
-/// RDV-9: without connection IDs nothing can be tried at the server's address beside the registration, so that this
-/// ends with the GOAWAY. The server's drain would wait for it for an hour.
+/// RDV-9: a registration behind a cover ends with the GOAWAY, and another one is begun. The server's drain would wait
+/// for it for an hour.
 #[test]
 fn a_registration_leaves_a_server_with_a_cover_that_drains() {
     require_root!();
@@ -153,4 +155,54 @@ fn a_registration_leaves_a_server_with_a_cover_that_drains() {
     run_to_end(drain.arg(scene.server.state())).unwrap();
     let ended = scene.server.process().wait(PROGRAM_LIMIT).unwrap();
     assert_eq!(ended.code(), Some(0));
+}
+
+/// RDV-19: the cover's resets answer what the listener sends on its lost connection, so that the server started anew
+/// has led its port to the cover.
+#[test]
+fn a_registration_is_made_again_at_a_server_with_a_cover_that_was_killed() {
+    require_root!();
+    let (python, programs) = (require_python!(), require_go!());
+    let mut scene = Scene::new(python, &[]);
+    let link = scene.directory.write("rendezvous", &scene.server.link()).unwrap();
+    let root = scene.authority.root().to_str().unwrap();
+    let rendezvous = [
+        "--no-lan",
+        "--rendezvous-file",
+        link.to_str().unwrap(),
+        "--rendezvous-roots",
+        root,
+    ];
+    let (caller, listening) = (
+        id(&scene.pair.server, &scene.directory, "caller"),
+        id(&scene.pair.client, &scene.directory, "listener"),
+    );
+    let listen = [
+        &["listen", "--no-port-mapping", "--allow", &caller],
+        &rendezvous[..],
+    ]
+    .concat();
+    let mut listener = start(&scene.pair.client, &scene.directory, "listener", &listen);
+    let told = listener
+        .wait_for_line("registered at the rendezvous", PROGRAM_LIMIT)
+        .unwrap();
+    let own = told.rsplit(' ').next().unwrap();
+    scene.server.kill();
+    scene.cover.process().kill();
+    let (stack, site) = (Stack::QuicGo(&programs), (&scene.authority, NAME));
+    scene.cover = Cover::start(stack, &scene.pair.server.place(), COVER, site, &[]);
+    scene.server.start_again();
+    wait_until("the listener is registered again", PROGRAM_LIMIT, || {
+        scene.server.status()["rendezvous"]["registered"] == 1
+    });
+    let ping = [
+        &["ping", &listening, "-c", "2", "--interval", "10"],
+        &rendezvous[..],
+    ]
+    .concat();
+    let (code, text, errors) = run(&scene.pair.server, &scene.directory, "caller", &ping);
+    assert_eq!(code, 0, "{errors}");
+    // The server names the port of the listener that peers reach.
+    let named = text.matches(&format!("{CLIENT_V4}:")).count();
+    assert!(named > 0 && named == text.matches(own).count(), "{own}: {text}");
 }

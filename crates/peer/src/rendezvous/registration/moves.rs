@@ -1,6 +1,11 @@
-//! The connection to the rendezvous finds and keeps a carrier that carries it (specs/path.md): attempts in TCP's shape
-//! begin once their socket is open, and a connection that is up moves to the other carrier where its own is silent, and
-//! back to UDP, which shows the rendezvous where peers can reach this endpoint.
+//! The connection to the rendezvous finds and keeps a carrier that carries it (specs/path.md): attempts by a socket
+//! beside the endpoint's own begin once that is open, and a connection that is up moves to the other carrier where its
+//! own is silent, and back to UDP, which shows the rendezvous where peers can reach this endpoint.
+//!
+//! At a server with a cover an attempt leaves from another port where the endpoint's may be known to the cover: the
+//! server may have led packets of an earlier connection there, or a hello that it had met, and it goes on doing so with
+//! all that comes from that port (specs/qr1.md, QR1-13). Once the connection is up it moves to the endpoint's socket:
+//! packets with the ID of a living connection are the server's wherever they come from (QR1-20).
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -10,10 +15,9 @@ use packet_io::unix_seconds;
 use tunnel_proto::limits::{CARRIER_WATCH_INTERVAL, PATH_WATCH_INTERVAL};
 use tunnel_proto::{AttemptId, CarrierAdvice, CarrierWatch, PathNews, PathWatch};
 
-use super::super::ways::{TcpChange, Waiting};
+use super::super::ways::{SocketChange, Waiting};
 use super::Registration;
 use crate::error::RendezvousProblem;
-use crate::limits::RENDEZVOUS_PAYLOAD_MAX;
 
 /// Why an attempt failed whose port is closed.
 const PORT_CLOSED: &str = "nothing listens on its port";
@@ -38,28 +42,19 @@ impl Watch {
 
 impl Registration {
     /// Begins an attempt, or has its socket opened first.
-    pub(super) fn begin(
-        &mut self,
-        now: Instant,
-        attempt: AttemptId,
-        address: SocketAddr,
-        server_name: String,
-    ) {
-        let payload_max = match CarrierKind::of(address) {
-            CarrierKind::Udp => Some(RENDEZVOUS_PAYLOAD_MAX),
-            CarrierKind::Tcp => self.ways.payload_max(address),
-        };
-        let Some(payload_max) = payload_max else {
+    pub(super) fn begin(&mut self, now: Instant, attempt: AttemptId, over: SocketAddr, server_name: String) {
+        let Some(payload_max) = self.ways.payload_max(over) else {
             return self.ways.wait(Waiting {
                 attempt,
-                address,
+                over,
                 server_name,
             });
         };
+        let address = CarrierKind::of(over).mark(over);
         while let Some(attempt) = self.resting.take_at(address) {
             self.engine.abandon(now, attempt);
         }
-        let known = self.ways.add(attempt, address);
+        let known = self.ways.add(attempt, over);
         let begun = self.engine.connect(
             now,
             attempt,
@@ -73,13 +68,13 @@ impl Registration {
         }
     }
 
-    /// The next thing to do about sockets in TCP's shape.
-    pub(in crate::rendezvous) fn poll_tcp_change(&mut self) -> Option<TcpChange> {
+    /// The next thing to do about sockets beside the endpoint's own.
+    pub(in crate::rendezvous) fn poll_socket_change(&mut self) -> Option<SocketChange> {
         self.ways.poll_change()
     }
 
     /// A socket is open that carries so many bytes, or why it is not.
-    pub(in crate::rendezvous) fn handle_tcp_opened(
+    pub(in crate::rendezvous) fn handle_socket_opened(
         &mut self,
         now: Instant,
         over: SocketAddr,
@@ -98,7 +93,7 @@ impl Registration {
                     }
                     self.lose(now, waited.attempt, Some(reason.clone()));
                 }
-                None => self.begin(now, waited.attempt, waited.address, waited.server_name),
+                None => self.begin(now, waited.attempt, waited.over, waited.server_name),
             }
         }
         // The connection has returned there, and would go on without a socket.
@@ -113,7 +108,7 @@ impl Registration {
 
     /// The server's machine says that nothing listens there, as anybody on the way can: a connection that is up is not
     /// ended by it.
-    pub(in crate::rendezvous) fn handle_tcp_refused(&mut self, now: Instant, over: SocketAddr) {
+    pub(in crate::rendezvous) fn handle_port_closed(&mut self, now: Instant, over: SocketAddr) {
         for attempt in self.ways.attempts_over(over) {
             if !self.reconnection.is_connection(attempt) {
                 self.engine.abandon(now, attempt);
@@ -140,40 +135,57 @@ impl Registration {
 
     /// Something was sent, and its acknowledgement may be awaited.
     pub(super) fn sent(&mut self, now: Instant) {
-        if self.watch.due.is_none() && self.reconnection.has_other_carrier() {
+        if self.watch.due.is_none() && self.is_watched() {
             self.watch.due = Some(now + PATH_WATCH_INTERVAL);
         }
     }
 
-    /// Looks at the carrier in use.
+    /// Whether something can be done about a path that is silent. A server without a cover that has forgotten the
+    /// connection says so.
+    fn is_watched(&self) -> bool {
+        self.reconnection.has_other_carrier() || self.knows.is_cover()
+    }
+
+    /// Looks at the path, and at the carrier in use.
     pub(super) fn watch_carrier(&mut self, now: Instant) {
         self.watch.due = None;
         let Some((kind, _)) = self.reconnection.carrier().filter(|_| self.reconnection.is_up()) else {
             return;
         };
-        if !self.reconnection.has_other_carrier() {
-            return;
-        }
-        let Some(activity) = self.engine.path_activity() else {
+        let Some(activity) = self.engine.path_activity().filter(|_| self.is_watched()) else {
             return;
         };
+        if self.reconnection.is_in_doubt() {
+            if self.watch.path.has_answered(activity) {
+                self.reconnection.handle_answered();
+            }
+            self.watch.due = Some(now + PATH_WATCH_INTERVAL);
+            return;
+        }
+        let has_other = self.reconnection.has_other_carrier();
         match self.watch.path.look(now, activity) {
+            // The attempts beside it leave from other ports (RDV-19).
+            Some(PathNews::Dead) if self.knows.is_cover() && !self.watch.carrier.is_on_trial() => {
+                self.reconnection.handle_silence(now);
+            }
             // Another port of the endpoint's socket there is none.
-            Some(PathNews::Dead | PathNews::Silent) => self.carrier_is_silent(now, kind),
+            Some(PathNews::Dead | PathNews::Silent) if has_other => self.carrier_is_silent(now, kind),
             Some(PathNews::Answered) if self.watch.carrier.answered() => {
                 self.reconnection.forget_other_carrier();
             }
-            Some(PathNews::Paused) if self.watch.carrier.would_leave(now, kind) => self.engine.probe(),
-            Some(PathNews::Answered | PathNews::Paused) | None => {}
+            Some(PathNews::Paused) if has_other && self.watch.carrier.would_leave(now, kind) => {
+                self.engine.probe();
+            }
+            Some(_) | None => {}
         }
-        let is_watched = kind == CarrierKind::Tcp || self.watch.carrier.is_on_trial();
-        if is_watched && self.watch.next_look.is_none_or(|at| at <= now) {
+        let is_judged = has_other && (kind == CarrierKind::Tcp || self.watch.carrier.is_on_trial());
+        if is_judged && self.watch.next_look.is_none_or(|at| at <= now) {
             self.watch.next_look = Some(now + CARRIER_WATCH_INTERVAL);
             self.judge_carrier(now, kind);
         }
         let interval = match activity.is_awaited || self.watch.path.is_flowing() {
             true => Some(PATH_WATCH_INTERVAL),
-            false => is_watched.then_some(CARRIER_WATCH_INTERVAL),
+            false => is_judged.then_some(CARRIER_WATCH_INTERVAL),
         };
         self.watch.due = interval.map(|interval| now + interval);
     }
@@ -233,6 +245,16 @@ impl Registration {
     fn return_to_other_carrier(&mut self, now: Instant) {
         if let Some(over) = self.reconnection.return_to_other_carrier() {
             self.go_over(now, over);
+        }
+    }
+
+    /// The connection goes on by the endpoint's own socket, whose address the rendezvous is to see (RDV-7, RDV-19).
+    pub(super) fn move_to_own_socket(&mut self, now: Instant) {
+        let connection = self
+            .connection
+            .filter(|attempt| self.ways.is_at_other_port(*attempt));
+        if let Some(address) = connection.and_then(|attempt| self.reconnection.address_of(attempt)) {
+            self.go_over(now, address);
         }
     }
 

@@ -12,7 +12,7 @@ use tunnel_proto::{Engine, EngineConfig, Server, SoleOwner, Token};
 
 use super::super::inbox::Inbox;
 use super::super::link::Rendezvous;
-use super::super::ways::TcpChange;
+use super::super::ways::SocketChange;
 use super::Registration;
 use crate::error::RendezvousProblem;
 use crate::key::SecretKey;
@@ -158,13 +158,13 @@ impl Site {
     fn turn(&mut self) -> bool {
         let now = self.now;
         self.registration.settle(now);
-        while let Some(change) = self.registration.poll_tcp_change() {
-            if let TcpChange::Open(over) = change {
+        while let Some(change) = self.registration.poll_socket_change() {
+            if let SocketChange::Open(over) = change {
                 let opened = match self.refuses_tcp {
                     true => Err("no socket".to_owned()),
                     false => Ok(TCP_PAYLOAD),
                 };
-                self.registration.handle_tcp_opened(now, over, opened);
+                self.registration.handle_socket_opened(now, over, opened);
             }
         }
         while let Some(message) = self.registration.hear(now) {
@@ -283,4 +283,67 @@ fn a_registration_that_only_received_leaves_udp_that_falls_silent() {
     site.blocks_udp = true;
     site.run(3 * SECOND);
     assert_eq!((site.carrier(), site.registrations), (Some(CarrierKind::Tcp), 1));
+}
+
+/// RDV-19.
+#[test]
+fn all_attempts_but_the_first_at_a_server_with_a_cover_leave_from_ports_of_their_own() {
+    let mut key = [0; 32];
+    key[0] = 9;
+    let link = tunnel_proto::link::Link {
+        token: Token::from_bytes(TOKEN),
+        endpoints: vec![tunnel_proto::link::Endpoint::parse(&server_address().to_string()).unwrap()],
+        proof: tunnel_proto::link::Proof::Cover {
+            key,
+            name: "site.test".to_owned(),
+        },
+        tcp_port: None,
+        name: String::new(),
+    };
+    let rendezvous = Rendezvous::from_link(&link.reveal()).unwrap();
+    let mut now = Instant::now();
+    let end = now + 30 * SECOND;
+    let mut registration =
+        Registration::new(now, &rendezvous, &SecretKey::from_bytes([3; 32]), [1; 32]).unwrap();
+    let mut overs = Vec::new();
+    let mut open = Vec::new();
+    while now < end {
+        registration.handle_timeout(now);
+        registration.settle(now);
+        let mut is_busy = true;
+        while is_busy {
+            let mut outbox = Outbox::default();
+            is_busy = registration.flush(now, &mut outbox);
+            for train in outbox.trains() {
+                assert!(train.destination == server_address() || open.contains(&train.destination));
+                if overs.last() != Some(&train.destination) {
+                    overs.push(train.destination);
+                }
+            }
+            while let Some(change) = registration.poll_socket_change() {
+                is_busy = true;
+                match change {
+                    SocketChange::Close(over) => open.retain(|other| *other != over),
+                    SocketChange::Open(over) => {
+                        open.push(over);
+                        registration.handle_socket_opened(now, over, Ok(TCP_PAYLOAD));
+                    }
+                }
+            }
+        }
+        now = registration.poll_timeout().unwrap().max(now);
+    }
+    assert!(overs.len() > 3, "{overs:?}");
+    assert_eq!(overs[0], server_address());
+    let others = &overs[1..];
+    assert!(
+        others
+            .iter()
+            .all(|over| CarrierKind::of(*over) == CarrierKind::Udp
+                && CarrierKind::is_marked(*over)
+                && CarrierKind::unmark(*over) == server_address())
+    );
+    let different: std::collections::BTreeSet<_> = others.iter().collect();
+    assert_eq!(different.len(), others.len());
+    assert!(open.len() <= 1, "{open:?}");
 }
