@@ -89,11 +89,11 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let variables = [
         "listen\0localhost:443",
         "forward\0tcp:1-3=a:1-3,udp:[::1]:53=b.example:53",
-        "allow_target\0127.0.0.1/32:53,::1/128",
+        "allow_target\x00127.0.0.1/32:53,::1/128",
         "profile\0fixed:1G",
         "public\0a:1,b,[::1]:5",
-        "repair\040ms",
-        "gso\01",
+        "repair\x0040ms",
+        "gso\x001",
     ]
     .map(|text| [b"\x01", text.as_bytes()].concat());
     [&files[..], &variables[..]].concat()

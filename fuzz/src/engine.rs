@@ -78,10 +78,14 @@ impl Hostile {
             4 => {
                 let (header, used) = data_frame_header(bytes.len() as u64);
                 let framed = [&header[..used], bytes].concat();
-                stream.map(|stream| foreign.write(stream, &framed));
+                if let Some(stream) = stream {
+                    foreign.write(stream, &framed);
+                }
             }
             5 => {
-                stream.map(|stream| foreign.finish(stream));
+                if let Some(stream) = stream {
+                    foreign.finish(stream);
+                }
             }
             _ => {}
         }

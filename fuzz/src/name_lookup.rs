@@ -72,10 +72,13 @@ pub fn run(data: &[u8]) {
     }
 }
 
+/// What becomes of a question, and the bytes of its answer.
+type Answer = (u8, Vec<u8>);
+
 /// Where every socket leads: to the next answer of the input.
 #[derive(Clone)]
 struct Network {
-    answers: Arc<Mutex<VecDeque<(u8, Vec<u8>)>>>,
+    answers: Arc<Mutex<VecDeque<Answer>>>,
     asked: Arc<AtomicUsize>,
 }
 
