@@ -26,10 +26,10 @@ pub use access::{
 };
 pub use budget::Budget;
 pub use client::{
-    Acceptance, AddressMove, Arrival, AttemptId, Carried, CarrierAdvice, CarrierChoice, CarrierWatch,
-    ConnectAction, Http, KnownServer, LocalNetworks, Negotiation, NotOpened, PathActivity, PathNews,
-    PathWatch, Progress, Reconnection, Resting, ServerProof, Socks, SocksAddress, SocksDatagram, SocksOrHttp,
-    StripeNews, Stripes, TunPlan, Welcome,
+    Acceptance, AddressMove, Arrival, AttemptId, Carried, CarrierChoice, CarrierNews, ConnectAction, Http,
+    KnownServer, LocalNetworks, Negotiation, NotOpened, PathActivity, PathNews, PathWatch, Progress,
+    Reconnection, Resting, ServerProof, Socks, SocksAddress, SocksDatagram, SocksOrHttp, StripeNews, Stripes,
+    TunPlan, Welcome,
 };
 pub use config::{EngineConfig, Oversize, Protocol, QueuePolicy, TunRoutes};
 pub use drops::{Account, DropReason, Ledger};

@@ -348,7 +348,6 @@ impl Registration {
                 self.problem = Some(RendezvousProblem::Unreachable(reason));
             }
             ConnectAction::Move { attempt } => self.move_to_other_carrier(now, attempt),
-            ConnectAction::NotMoved { carrier } => self.watch.not_moved(now, carrier),
         }
     }
 

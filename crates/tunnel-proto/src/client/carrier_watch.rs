@@ -33,7 +33,7 @@ pub struct Carried {
 
 /// What is to be done about the carrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CarrierAdvice {
+pub(super) enum CarrierAdvice {
     /// Reach the server over the other one, and move the connection there: [`CarrierWatch::moved`] or
     /// [`CarrierWatch::not_moved`] follows.
     TryOther,
@@ -93,7 +93,7 @@ impl Standing {
 
 /// The carriers of one connection that may use either.
 #[derive(Clone, Debug, Default)]
-pub struct CarrierWatch {
+pub(super) struct CarrierWatch {
     before: Option<Carried>,
     looks: VecDeque<Look>,
     /// Most bytes of two looks after each other that this carrier carried.
@@ -106,7 +106,7 @@ pub struct CarrierWatch {
 
 impl CarrierWatch {
     /// The connection is another one, over `carrier`.
-    pub fn connected(&mut self, now: Instant, carrier: CarrierKind) {
+    pub(super) fn connected(&mut self, now: Instant, carrier: CarrierKind) {
         let udp = &mut self.standings[CarrierKind::Udp as usize];
         if carrier == CarrierKind::Tcp && udp.retry_at.is_none() {
             // It had its chance.
@@ -120,19 +120,24 @@ impl CarrierWatch {
 
     /// Packets leave this machine in another way, where everything may be different. The other carrier is not asked for
     /// any more, and the one in use is not on trial.
-    pub fn network_changed(&mut self) {
+    pub(super) fn network_changed(&mut self) {
         self.standings = [Standing::default(); 2];
         self.begin();
     }
 
     /// Whether the carrier in use is on trial.
     #[must_use]
-    pub fn is_on_trial(&self) -> bool {
+    pub(super) fn is_on_trial(&self) -> bool {
         self.trial.is_some()
     }
 
     /// To be asked every [`limits::CARRIER_WATCH_INTERVAL`] while connected over `carrier`.
-    pub fn look(&mut self, now: Instant, carrier: CarrierKind, carried: Carried) -> Option<CarrierAdvice> {
+    pub(super) fn look(
+        &mut self,
+        now: Instant,
+        carrier: CarrierKind,
+        carried: Carried,
+    ) -> Option<CarrierAdvice> {
         let look = Look::between(&self.before.replace(carried)?, &carried);
         if self.looks.len() == limits::CARRIER_POOR_LOOKS {
             self.looks.pop_front();
@@ -157,7 +162,7 @@ impl CarrierWatch {
 
     /// Nothing is acknowledged over `carrier`, which is in use. Whether the server is to be reached over the other one now:
     /// [`CarrierWatch::moved`], [`CarrierWatch::not_moved`] or [`CarrierWatch::answered`] follows.
-    pub fn is_silent(&mut self, now: Instant, carrier: CarrierKind) -> bool {
+    pub(super) fn is_silent(&mut self, now: Instant, carrier: CarrierKind) -> bool {
         let may_try = self.would_leave(now, carrier);
         if may_try {
             self.asks = Some(Cause::Silence);
@@ -167,24 +172,24 @@ impl CarrierWatch {
 
     /// ICMP says that nothing listens where the carrier in use leads. Whether the server is being reached over the other one,
     /// to which the connection then moves without a trial.
-    pub fn refused(&mut self) -> bool {
+    pub(super) fn refused(&mut self) -> bool {
         self.asks = self.asks.map(|_| Cause::Silence);
         self.asks.is_some()
     }
 
     /// Whether `carrier`, which is in use, would be left if it were silent.
     #[must_use]
-    pub fn would_leave(&self, now: Instant, carrier: CarrierKind) -> bool {
+    pub(super) fn would_leave(&self, now: Instant, carrier: CarrierKind) -> bool {
         self.asks.is_none() && self.trial.is_none() && self.is_due(now, carrier.other())
     }
 
     /// Something was acknowledged over the carrier in use. Whether the attempt over the other one is of no use any more.
-    pub fn answered(&mut self) -> bool {
+    pub(super) fn answered(&mut self) -> bool {
         self.asks.take_if(|cause| *cause == Cause::Silence).is_some()
     }
 
     /// The connection continues over the other carrier. Whether that one is on trial: not where `from` was silent.
-    pub fn moved(&mut self, now: Instant, from: CarrierKind) -> bool {
+    pub(super) fn moved(&mut self, now: Instant, from: CarrierKind) -> bool {
         let before = self.mean_of(HALF);
         let is_flight = self.asks == Some(Cause::Silence);
         self.begin();
@@ -201,13 +206,13 @@ impl CarrierWatch {
     }
 
     /// The server could not be reached over `carrier`.
-    pub fn not_moved(&mut self, now: Instant, carrier: CarrierKind) {
+    pub(super) fn not_moved(&mut self, now: Instant, carrier: CarrierKind) {
         self.asks = None;
         self.standings[carrier as usize].fail(now, false);
     }
 
     /// Nothing comes through over `carrier`, which is on trial: the connection is about to move back.
-    pub fn fell_silent(&mut self, now: Instant, carrier: CarrierKind) {
+    pub(super) fn fell_silent(&mut self, now: Instant, carrier: CarrierKind) {
         self.standings[carrier as usize].fail(now, false);
         self.begin();
     }

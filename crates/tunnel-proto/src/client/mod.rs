@@ -17,12 +17,12 @@ mod tun_plan;
 
 pub use acceptance::{Acceptance, LocalNetworks};
 pub use address_move::AddressMove;
-pub use carrier_watch::{Carried, CarrierAdvice, CarrierWatch};
+pub use carrier_watch::Carried;
 pub use known_server::{KnownServer, ServerProof};
 pub use negotiation::{Negotiation, NotOpened, Progress};
 pub use path_watch::{PathActivity, PathNews, PathWatch};
 pub use proxies::{Http, Socks, SocksAddress, SocksDatagram, SocksOrHttp};
-pub use reconnection::{AttemptId, CarrierChoice, ConnectAction, Reconnection};
+pub use reconnection::{AttemptId, CarrierChoice, CarrierNews, ConnectAction, Reconnection};
 pub use resting::Resting;
 pub use stripes::{Arrival, StripeNews, Stripes, Welcome};
 pub use tun_plan::TunPlan;

@@ -14,7 +14,7 @@
 //! 300 ms later on, or at once where UDP has failed. The carrier that worked last leads the next race, until the network
 //! changes.
 //!
-//! A connection that is up moves to the other carrier where the caller finds that its own carries too little.
+//! A connection that is up moves to the other carrier where its own carries too little: see [`other_carrier`].
 //!
 //! A connection that is up but whose server stays silent is doubted: a race begins beside it, with its own address
 //! first. Whichever answers first lives, the connection or an attempt.
@@ -38,12 +38,14 @@ use packet::CarrierKind;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use super::carrier_watch::CarrierWatch;
 use crate::limits;
 use candidates::Candidates;
 use race::{Attempt, Race};
 
 pub use action::{AttemptId, ConnectAction};
 pub use candidates::CarrierChoice;
+pub use other_carrier::CarrierNews;
 
 /// Why an attempt without any answer failed, in the words of [`quic::CloseReason::TimedOut`].
 const NO_ANSWER: &str = "no answer";
@@ -88,6 +90,8 @@ pub struct Reconnection {
     race: Race,
     /// Beside a connection that is up, over the other carrier.
     scout: Option<Attempt>,
+    /// What becomes of the carrier in use.
+    carrier_watch: CarrierWatch,
     /// What was chosen last; while another one is about to take its place, the connection that is up.
     present: Option<Attempt>,
     /// The server was about to end the connection before it was up.
@@ -128,6 +132,7 @@ impl Reconnection {
             phase: Phase::Pause { until: now },
             race: Race::new(now),
             scout: None,
+            carrier_watch: CarrierWatch::default(),
             present: None,
             goes_away: None,
             carrier_reason: SOLE_CARRIER,
@@ -192,7 +197,7 @@ impl Reconnection {
                 self.disconnect_present();
                 self.go_on_without_chosen(now);
             }
-            Phase::Up => self.give_up_scout(),
+            Phase::Up => self.give_up_scout(now),
             Phase::Succeeding { .. } => self.successor_is_late(now),
             Phase::Replacing { .. } => {}
         }
@@ -291,7 +296,7 @@ impl Reconnection {
     /// The server stays silent, at a new local port, too.
     pub fn handle_silence(&mut self, now: Instant) {
         if self.phase == Phase::Up {
-            self.give_up_scout();
+            self.give_up_scout(now);
             self.phase = Phase::Doubt;
             self.begin_round(now);
         }
@@ -330,7 +335,7 @@ impl Reconnection {
 
     /// An attempt met the genuine site: it has failed, and the caller closes it after a rest.
     pub fn handle_redirected(&mut self, now: Instant, attempt: AttemptId) {
-        if self.scout_failed(attempt) {
+        if self.scout_failed(now, attempt) {
             return;
         }
         if self.race.remove(attempt).is_some() {
@@ -343,7 +348,7 @@ impl Reconnection {
 
     /// The connection is over, or an attempt, or it could not begin: why, unless we ended it ourselves.
     pub fn handle_lost(&mut self, now: Instant, attempt: AttemptId, reason: Option<String>) {
-        if self.scout_failed(attempt) {
+        if self.scout_failed(now, attempt) {
             return;
         }
         if self.race.remove(attempt).is_some() {
@@ -385,7 +390,7 @@ impl Reconnection {
 
     /// What was up is over; what was tried beside it goes on.
     fn connection_lost(&mut self, now: Instant) {
-        self.give_up_scout();
+        self.give_up_scout(now);
         match std::mem::replace(&mut self.phase, Phase::Race) {
             Phase::Replacing { by } => self.choose(now, by),
             // It has been chosen, and is up when the server has taken the token.
@@ -475,14 +480,15 @@ impl Reconnection {
 
     /// This attempt has won; what the others tried waits again until it is up.
     fn choose(&mut self, now: Instant, winner: Attempt) {
-        self.announce_choice(winner);
+        self.announce_choice(now, winner);
         self.present = Some(winner);
         let until = now + limits::CONNECT_ATTEMPT;
         self.phase = Phase::Chosen { until };
     }
 
-    fn announce_choice(&mut self, winner: Attempt) {
+    fn announce_choice(&mut self, now: Instant, winner: Attempt) {
         self.carrier_reason = self.reason_for(winner.candidate.carrier());
+        self.carrier_watch.connected(now, winner.candidate.carrier());
         for loser in self.race.iter().rev() {
             self.candidates.put_back(loser.candidate);
         }

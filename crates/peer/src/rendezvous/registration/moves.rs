@@ -13,7 +13,7 @@ use std::time::Instant;
 use packet::CarrierKind;
 use packet_io::unix_seconds;
 use tunnel_proto::limits::{CARRIER_WATCH_INTERVAL, PATH_WATCH_INTERVAL};
-use tunnel_proto::{AttemptId, CarrierAdvice, CarrierWatch, PathNews, PathWatch};
+use tunnel_proto::{AttemptId, CarrierNews, PathNews, PathWatch};
 
 use super::super::ways::{SocketChange, Waiting};
 use super::Registration;
@@ -22,22 +22,14 @@ use crate::error::RendezvousProblem;
 /// Why an attempt failed whose port is closed.
 const PORT_CLOSED: &str = "nothing listens on its port";
 
-/// What is watched of the carrier in use.
+/// What is watched of the path in use.
 #[derive(Default)]
 pub(super) struct Watch {
     path: PathWatch,
-    carrier: CarrierWatch,
     /// When it is looked at next: while something is awaited, and always in TCP's shape.
     pub(super) due: Option<Instant>,
     /// When it is looked whether the carrier carries what is wanted.
     next_look: Option<Instant>,
-}
-
-impl Watch {
-    /// The server cannot be reached over this carrier.
-    pub(super) fn not_moved(&mut self, now: Instant, carrier: CarrierKind) {
-        self.carrier.not_moved(now, carrier);
-    }
 }
 
 impl Registration {
@@ -127,9 +119,6 @@ impl Registration {
     pub(super) fn watch_from(&mut self, now: Instant, attempt: AttemptId) {
         self.connection = Some(attempt);
         self.watch.path.forget();
-        if let Some((kind, _)) = self.reconnection.carrier() {
-            self.watch.carrier.connected(now, kind);
-        }
         self.sent(now);
     }
 
@@ -165,23 +154,19 @@ impl Registration {
         let has_other = self.reconnection.has_other_carrier();
         match self.watch.path.look(now, activity) {
             // The attempts beside it leave from other ports (RDV-19).
-            Some(PathNews::Dead) if self.knows.is_cover() && !self.watch.carrier.is_on_trial() => {
+            Some(PathNews::Dead) if self.knows.is_cover() && !self.reconnection.is_carrier_on_trial() => {
                 self.reconnection.handle_silence(now);
             }
             // Another port of the endpoint's socket there is none.
-            Some(PathNews::Dead | PathNews::Silent) if has_other => self.carrier_is_silent(now, kind),
-            Some(PathNews::Answered) if self.watch.carrier.answered() => {
-                self.reconnection.forget_other_carrier();
-            }
-            Some(PathNews::Paused) if has_other && self.watch.carrier.would_leave(now, kind) => {
-                self.engine.probe();
-            }
+            Some(PathNews::Dead | PathNews::Silent) if has_other => self.carrier_is_silent(now),
+            Some(PathNews::Answered) => self.reconnection.carrier_answered(),
+            Some(PathNews::Paused) if self.reconnection.would_leave_carrier(now) => self.engine.probe(),
             Some(_) | None => {}
         }
-        let is_judged = has_other && (kind == CarrierKind::Tcp || self.watch.carrier.is_on_trial());
+        let is_judged = has_other && (kind == CarrierKind::Tcp || self.reconnection.is_carrier_on_trial());
         if is_judged && self.watch.next_look.is_none_or(|at| at <= now) {
             self.watch.next_look = Some(now + CARRIER_WATCH_INTERVAL);
-            self.judge_carrier(now, kind);
+            self.judge_carrier(now);
         }
         let interval = match activity.is_awaited || self.watch.path.is_flowing() {
             true => Some(PATH_WATCH_INTERVAL),
@@ -191,61 +176,39 @@ impl Registration {
     }
 
     /// PATH-8.
-    fn carrier_is_silent(&mut self, now: Instant, kind: CarrierKind) {
-        if self.watch.carrier.is_on_trial() {
-            self.watch.carrier.fell_silent(now, kind);
-            self.return_to_other_carrier(now);
-        } else if self.watch.carrier.is_silent(now, kind) {
-            self.try_other_carrier(now, kind);
+    fn carrier_is_silent(&mut self, now: Instant) {
+        if !self.reconnection.is_carrier_on_trial() {
+            self.reconnection.carrier_is_silent(now);
+        } else if let Some(over) = self.reconnection.leave_silent_carrier(now) {
+            self.go_over(now, over);
         }
     }
 
     /// PATH-6, PATH-7.
-    fn judge_carrier(&mut self, now: Instant, kind: CarrierKind) {
+    fn judge_carrier(&mut self, now: Instant) {
         let Some(carried) = self.engine.carried(now) else {
             return;
         };
-        match self.watch.carrier.look(now, kind, carried) {
-            Some(CarrierAdvice::TryOther) => self.try_other_carrier(now, kind),
-            Some(CarrierAdvice::Keep) => {
-                self.reconnection.keep_carrier();
-            }
-            Some(CarrierAdvice::Return) => self.return_to_other_carrier(now),
-            None => {}
-        }
-    }
-
-    fn try_other_carrier(&mut self, now: Instant, kind: CarrierKind) {
-        if !self.reconnection.try_other_carrier(now) {
-            self.watch.carrier.not_moved(now, kind.other());
+        if let Some(CarrierNews::Return(over)) = self.reconnection.look_at_carrier(now, carried) {
+            self.go_over(now, over);
         }
     }
 
     /// The server answers an attempt over the other carrier, which the connection takes from here on (PATH-5).
     pub(super) fn move_to_other_carrier(&mut self, now: Instant, attempt: AttemptId) {
         self.engine.abandon(now, attempt);
-        let (Some(over), Some((kind, _))) =
-            (self.reconnection.address_of(attempt), self.reconnection.carrier())
-        else {
+        let Some(over) = self.reconnection.address_of(attempt) else {
             return;
         };
-        let is_on_trial = self.watch.carrier.moved(now, kind);
-        self.reconnection.handle_moved(attempt, is_on_trial);
+        self.reconnection.handle_moved(now, attempt);
         self.go_over(now, over);
         self.ways.remove(attempt);
     }
 
     /// Packets leave this machine in another way, where the other carrier may do better than it did (PATH-7).
     pub(in crate::rendezvous) fn network_changed(&mut self, now: Instant) {
-        self.reconnection.forget_other_carrier();
-        self.watch.carrier.network_changed();
+        self.reconnection.forget_carriers();
         (self.watch.due, self.watch.next_look) = (Some(now), None);
-    }
-
-    fn return_to_other_carrier(&mut self, now: Instant) {
-        if let Some(over) = self.reconnection.return_to_other_carrier() {
-            self.go_over(now, over);
-        }
     }
 
     /// The connection goes on by the endpoint's own socket, whose address the rendezvous is to see (RDV-7, RDV-19).

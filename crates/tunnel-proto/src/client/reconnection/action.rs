@@ -2,8 +2,6 @@
 
 use std::net::SocketAddr;
 
-use packet::CarrierKind;
-
 #[cfg(doc)]
 use super::Reconnection;
 
@@ -37,11 +35,6 @@ pub enum ConnectAction {
     Move {
         /// Which attempt; it has been told to be connected.
         attempt: AttemptId,
-    },
-    /// The server is not reached over this carrier: the connection stays where it is.
-    NotMoved {
-        /// Over which.
-        carrier: CarrierKind,
     },
     /// This attempt is the connection from here on.
     Choose {

@@ -1,5 +1,6 @@
-//! The way of a connection that is up to the other carrier and back: an attempt beside it shows whether the server is
-//! reached there, and then the connection itself moves (specs/path.md).
+//! The way of a connection that is up to the other carrier and back, as its [`CarrierWatch`](super::CarrierWatch)
+//! advises: an attempt beside it shows whether the server is reached there, and then the connection itself moves
+//! (specs/path.md).
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -10,6 +11,7 @@ use super::action::{AttemptId, ConnectAction};
 use super::candidates::Candidate;
 use super::race::Attempt;
 use super::{Phase, Reconnection, UDP_SILENT};
+use crate::client::carrier_watch::{Carried, CarrierAdvice};
 
 /// Why a carrier is used, for people.
 const ON_TRIAL: &str = "it is tried whether it carries more";
@@ -17,7 +19,86 @@ const TCP_CARRIES_MORE: &str = "it carries more than UDP, which held traffic bac
 const UDP_CARRIES: &str = "UDP carries what is wanted";
 const TCP_SILENT: &str = "nothing answered in TCP's shape";
 
+/// What a look at the carrier in use came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CarrierNews {
+    /// It was on trial and is kept: [`Reconnection::carrier`] says why.
+    Kept,
+    /// It was on trial, and the connection is to go back to where the server is over the other one.
+    Return(SocketAddr),
+}
+
 impl Reconnection {
+    /// Looks whether the carrier in use carries what is wanted, to be done every
+    /// [`crate::limits::CARRIER_WATCH_INTERVAL`].
+    pub fn look_at_carrier(&mut self, now: Instant, carried: Carried) -> Option<CarrierNews> {
+        let (kind, _) = self.carrier().filter(|_| self.is_up() && !self.is_in_doubt())?;
+        match self.carrier_watch.look(now, kind, carried)? {
+            CarrierAdvice::TryOther => {
+                self.try_other_carrier(now);
+                None
+            }
+            CarrierAdvice::Keep => {
+                self.keep_carrier();
+                Some(CarrierNews::Kept)
+            }
+            CarrierAdvice::Return => self.return_to_other_carrier().map(CarrierNews::Return),
+        }
+    }
+
+    /// Nothing is acknowledged over the carrier in use: the server is asked over the other one before the connection is
+    /// given up (PATH-8).
+    pub fn carrier_is_silent(&mut self, now: Instant) {
+        if let Some((kind, _)) = self.carrier()
+            && self.carrier_watch.is_silent(now, kind)
+        {
+            self.try_other_carrier(now);
+        }
+    }
+
+    /// ICMP says that nothing listens where the carrier in use leads. Whether the connection waits for the answer over
+    /// the other one.
+    pub fn carrier_is_refused(&mut self, now: Instant) -> bool {
+        self.carrier_is_silent(now);
+        self.carrier_watch.refused()
+    }
+
+    /// Something was acknowledged over the carrier in use: an attempt out of silence ends.
+    pub fn carrier_answered(&mut self) {
+        if self.carrier_watch.answered() {
+            self.forget_other_carrier();
+        }
+    }
+
+    /// Nothing comes through over the carrier that is on trial. Where the server is over the other one, to which the
+    /// connection is to go back.
+    pub fn leave_silent_carrier(&mut self, now: Instant) -> Option<SocketAddr> {
+        if let Some((kind, _)) = self.carrier() {
+            self.carrier_watch.fell_silent(now, kind);
+        }
+        self.return_to_other_carrier()
+    }
+
+    /// Whether the carrier in use is on trial.
+    #[must_use]
+    pub fn is_carrier_on_trial(&self) -> bool {
+        self.carrier_watch.is_on_trial()
+    }
+
+    /// Whether the carrier in use would be left for another one if it were silent.
+    #[must_use]
+    pub fn would_leave_carrier(&self, now: Instant) -> bool {
+        let leaves = |(kind, _)| self.carrier_watch.would_leave(now, kind);
+        self.has_other_carrier() && self.carrier().is_some_and(leaves)
+    }
+
+    /// Packets leave this machine in another way, where everything may be different: an attempt beside the connection
+    /// ends, which says nothing about its carrier, and the carrier in use is not on trial any more.
+    pub fn forget_carriers(&mut self) {
+        self.forget_other_carrier();
+        self.carrier_watch.network_changed();
+    }
+
     /// Whether the server can be tried over another carrier.
     #[must_use]
     pub fn has_other_carrier(&self) -> bool {
@@ -27,13 +108,16 @@ impl Reconnection {
         other.is_some()
     }
 
-    /// Reaches the server over the other carrier, beside the connection: [`ConnectAction::Move`] or
-    /// [`ConnectAction::NotMoved`] follows. Whether there is another one.
-    pub fn try_other_carrier(&mut self, now: Instant) -> bool {
+    /// Reaches the server over the other carrier, beside the connection: [`ConnectAction::Move`] follows where it is
+    /// there.
+    fn try_other_carrier(&mut self, now: Instant) {
         let candidate = self.present.filter(|_| self.phase == Phase::Up);
         let candidate = candidate.and_then(|present| self.candidates.over_other(present.candidate));
         let Some(candidate) = candidate.filter(|_| self.scout.is_none()) else {
-            return false;
+            if let Some((kind, _)) = self.carrier() {
+                self.carrier_watch.not_moved(now, kind.other());
+            }
+            return;
         };
         let scout = Attempt::new(self.race.next_id(), candidate, now);
         self.scout = Some(scout);
@@ -42,11 +126,15 @@ impl Reconnection {
             address: candidate.address,
             server_name: self.candidates.host(candidate.server).to_owned(),
         });
-        true
     }
 
-    /// The connection has moved to the attempt's carrier: on trial, or to stay because the other one was silent.
-    pub fn handle_moved(&mut self, attempt: AttemptId, is_on_trial: bool) {
+    /// The connection moves to the attempt's carrier: on trial, or to stay because the other one was silent. Whether it
+    /// is on trial.
+    pub fn handle_moved(&mut self, now: Instant, attempt: AttemptId) -> bool {
+        let Some((kind, _)) = self.carrier() else {
+            return false;
+        };
+        let is_on_trial = self.carrier_watch.moved(now, kind);
         if let Some(scout) = self.scout.take_if(|scout| scout.id == attempt) {
             let reason = match scout.candidate.carrier() {
                 _ if is_on_trial => ON_TRIAL,
@@ -55,15 +143,15 @@ impl Reconnection {
             };
             self.goes_over(scout.candidate, reason);
         }
+        is_on_trial
     }
 
-    /// The connection stays on the carrier that it moved to; why, for people.
-    pub fn keep_carrier(&mut self) -> &'static str {
+    /// The connection stays on the carrier that it moved to.
+    fn keep_carrier(&mut self) {
         let on_trial = self.present.filter(|_| self.carrier_reason == ON_TRIAL);
         if let Some(present) = on_trial {
             self.carrier_reason = reason_to_stay(present.candidate.carrier());
         }
-        self.carrier_reason
     }
 
     /// The connection goes back to the other carrier: where the server is there.
@@ -73,9 +161,7 @@ impl Reconnection {
         Some(candidate.address)
     }
 
-    /// Packets leave this machine in another way: an attempt beside the connection ends, which says nothing about its
-    /// carrier, and the carrier in use is not on trial any more.
-    pub fn forget_other_carrier(&mut self) {
+    fn forget_other_carrier(&mut self) {
         if let Some(scout) = self.scout.take() {
             self.disconnect(scout.id);
         }
@@ -92,19 +178,18 @@ impl Reconnection {
     }
 
     /// It is over with the attempt beside the connection, where this one is it.
-    pub(super) fn scout_failed(&mut self, attempt: AttemptId) -> bool {
+    pub(super) fn scout_failed(&mut self, now: Instant, attempt: AttemptId) -> bool {
         let scout = self.scout.take_if(|scout| scout.id == attempt);
         if let Some(scout) = scout {
-            let carrier = scout.candidate.carrier();
-            self.actions.push_back(ConnectAction::NotMoved { carrier });
+            self.carrier_watch.not_moved(now, scout.candidate.carrier());
         }
         scout.is_some()
     }
 
     /// Ends the attempt beside a connection that is doubted or lost.
-    pub(super) fn give_up_scout(&mut self) {
+    pub(super) fn give_up_scout(&mut self, now: Instant) {
         if let Some(scout) = self.scout {
-            self.scout_failed(scout.id);
+            self.scout_failed(now, scout.id);
             self.disconnect(scout.id);
         }
     }
@@ -156,13 +241,33 @@ mod tests {
             }
         }
 
+        /// The server is tried over the other carrier, by which it is expected to be better.
         fn begins(&mut self) -> (AttemptId, SocketAddr) {
-            assert!(self.reconnection.try_other_carrier(self.now));
-            assert!(!self.reconnection.try_other_carrier(self.now), "one at a time");
-            match self.reconnection.poll_action() {
+            self.reconnection.try_other_carrier(self.now);
+            self.begun()
+        }
+
+        /// The same because nothing is acknowledged.
+        fn begins_in_silence(&mut self) -> (AttemptId, SocketAddr) {
+            self.now += limits::CARRIER_RETRY_MAX;
+            self.reconnection.carrier_is_silent(self.now);
+            self.reconnection.carrier_is_silent(self.now);
+            self.begun()
+        }
+
+        /// One at a time.
+        fn begun(&mut self) -> (AttemptId, SocketAddr) {
+            let begun = match self.reconnection.poll_action() {
                 Some(ConnectAction::Connect { attempt, address, .. }) => (attempt, address),
                 other => panic!("an attempt begins: {other:?}"),
-            }
+            };
+            assert_eq!(self.reconnection.poll_action(), None);
+            begun
+        }
+
+        /// Whether the other carrier is left alone for a while.
+        fn has_failed(&self) -> bool {
+            !self.reconnection.would_leave_carrier(self.now)
         }
 
         fn kind(&self) -> (CarrierKind, &'static str) {
@@ -188,19 +293,22 @@ mod tests {
         bed.reconnection.handle_connected(bed.now, scout);
         let wanted = ConnectAction::Move { attempt: scout };
         assert_eq!(bed.reconnection.poll_action(), Some(wanted));
-        bed.reconnection.handle_moved(scout, true);
+        assert!(bed.reconnection.handle_moved(bed.now, scout));
+        assert!(bed.reconnection.is_carrier_on_trial());
         // The attempt has ended; the connection is still the one that was chosen.
         bed.reconnection.handle_lost(bed.now, scout, None);
         assert!(bed.reconnection.is_connection(bed.connection));
         assert_eq!(bed.reconnection.address(), Some(tcp()));
         assert_eq!(bed.kind(), (CarrierKind::Tcp, ON_TRIAL));
-        assert_eq!(bed.reconnection.keep_carrier(), TCP_CARRIES_MORE);
+        bed.reconnection.keep_carrier();
+        assert_eq!(bed.kind(), (CarrierKind::Tcp, TCP_CARRIES_MORE));
         let (again, address) = bed.begins();
         assert_eq!(address, udp());
         bed.reconnection.handle_connected(bed.now, again);
         bed.reconnection.poll_action();
-        bed.reconnection.handle_moved(again, true);
-        assert_eq!(bed.reconnection.return_to_other_carrier(), Some(tcp()));
+        assert!(bed.reconnection.handle_moved(bed.now, again));
+        assert_eq!(bed.reconnection.leave_silent_carrier(bed.now), Some(tcp()));
+        assert!(!bed.reconnection.is_carrier_on_trial());
         assert_eq!(bed.kind(), (CarrierKind::Tcp, TCP_CARRIES_MORE));
         assert_eq!(bed.reconnection.poll_action(), None);
         // Where it is lost, the carrier that it used leads.
@@ -218,15 +326,16 @@ mod tests {
     fn a_connection_that_left_a_silent_carrier_stays_and_says_so() {
         let mut bed = Bed::up();
         for wanted in [(CarrierKind::Tcp, UDP_SILENT), (CarrierKind::Udp, TCP_SILENT)] {
-            let (scout, _) = bed.begins();
+            let (scout, _) = bed.begins_in_silence();
             bed.reconnection.handle_connected(bed.now, scout);
             assert_eq!(
                 bed.reconnection.poll_action(),
                 Some(ConnectAction::Move { attempt: scout })
             );
-            bed.reconnection.handle_moved(scout, false);
+            assert!(!bed.reconnection.handle_moved(bed.now, scout));
             assert_eq!(bed.kind(), wanted);
-            assert_eq!(bed.reconnection.keep_carrier(), wanted.1);
+            bed.reconnection.keep_carrier();
+            assert_eq!(bed.kind(), wanted);
         }
         assert!(bed.reconnection.is_connection(bed.connection));
     }
@@ -235,40 +344,40 @@ mod tests {
     fn in_another_network_the_attempt_ends_without_a_word_about_its_carrier() {
         let mut bed = Bed::up();
         let (scout, _) = bed.begins();
-        bed.reconnection.forget_other_carrier();
+        bed.reconnection.forget_carriers();
         let closed = ConnectAction::Disconnect { attempt: scout };
         assert_eq!(bed.reconnection.poll_action(), Some(closed));
         assert_eq!(bed.reconnection.poll_action(), None);
         bed.reconnection.handle_lost(bed.now, scout, None);
         assert_eq!(bed.reconnection.poll_action(), None);
+        assert!(!bed.has_failed());
         assert!(bed.reconnection.is_connection(bed.connection));
         // And one that has moved is not on trial any more.
         let (scout, _) = bed.begins();
         bed.reconnection.handle_connected(bed.now, scout);
         bed.reconnection.poll_action();
-        bed.reconnection.handle_moved(scout, true);
-        bed.reconnection.forget_other_carrier();
+        assert!(bed.reconnection.handle_moved(bed.now, scout));
+        bed.reconnection.forget_carriers();
         assert_eq!(bed.reconnection.poll_action(), None);
+        assert!(!bed.reconnection.is_carrier_on_trial());
         assert_eq!(bed.kind(), (CarrierKind::Tcp, TCP_CARRIES_MORE));
     }
 
     #[test]
-    fn where_the_server_is_not_reached_the_connection_stays_and_is_told_so() {
-        let carrier = CarrierKind::Tcp;
-        let not_moved = Some(ConnectAction::NotMoved { carrier });
+    fn where_the_server_is_not_reached_the_connection_stays_and_does_not_ask_again_soon() {
         let mut bed = Bed::up();
-        let (scout, _) = bed.begins();
+        let (scout, _) = bed.begins_in_silence();
         bed.reconnection
             .handle_lost(bed.now, scout, Some("refused".to_owned()));
-        assert_eq!(bed.reconnection.poll_action(), not_moved);
-        let (scout, _) = bed.begins();
+        assert!(bed.has_failed());
+        let (scout, _) = bed.begins_in_silence();
         bed.reconnection.handle_redirected(bed.now, scout);
-        assert_eq!(bed.reconnection.poll_action(), not_moved);
-        let (scout, _) = bed.begins();
+        assert!(bed.has_failed());
+        let (scout, _) = bed.begins_in_silence();
         let late = bed.now + limits::CONNECT_ATTEMPT;
         assert_eq!(bed.reconnection.poll_timeout(), Some(late));
         bed.reconnection.handle_timeout(late);
-        assert_eq!(bed.reconnection.poll_action(), not_moved);
+        assert!(bed.has_failed());
         let closed = ConnectAction::Disconnect { attempt: scout };
         assert_eq!(bed.reconnection.poll_action(), Some(closed));
         assert_eq!(bed.reconnection.poll_timeout(), None);
@@ -286,12 +395,11 @@ mod tests {
             let mut bed = Bed::up();
             let (scout, _) = bed.begins();
             end(&mut bed);
-            let carrier = CarrierKind::Tcp;
-            let not_moved = ConnectAction::NotMoved { carrier };
-            assert_eq!(bed.reconnection.poll_action(), Some(not_moved));
             let closed = ConnectAction::Disconnect { attempt: scout };
             assert_eq!(bed.reconnection.poll_action(), Some(closed));
-            assert!(!bed.reconnection.try_other_carrier(bed.now));
+            assert!(bed.has_failed());
+            bed.reconnection.try_other_carrier(bed.now);
+            assert!(bed.reconnection.scout.is_none());
             bed.reconnection.handle_connected(bed.now, scout);
             assert_ne!(
                 bed.reconnection.poll_action(),

@@ -13,7 +13,7 @@ impl Reconnection {
     pub fn handle_going_away(&mut self, now: Instant) {
         match self.phase {
             Phase::Up => {
-                self.give_up_scout();
+                self.give_up_scout(now);
                 self.begin_succession(now);
             }
             // The server's address is known to answer, so what it says next is waited for.
@@ -39,7 +39,7 @@ impl Reconnection {
 
     /// An attempt is to take the place of the connection.
     pub(super) fn succeed(&mut self, now: Instant, by: Attempt) {
-        self.announce_choice(by);
+        self.announce_choice(now, by);
         let until = now + limits::CONNECT_ATTEMPT;
         self.phase = Phase::Succeeding { by, until };
     }

@@ -238,9 +238,7 @@ impl Tunnel<Client> {
                         .expect("the name and the address are usable");
                 }
                 ConnectAction::Choose { attempt } => self.engine.choose(now, attempt),
-                ConnectAction::Move { .. } | ConnectAction::NotMoved { .. } => {
-                    unreachable!("a node has one carrier")
-                }
+                ConnectAction::Move { .. } => unreachable!("a node has one carrier"),
                 ConnectAction::Disconnect { attempt } => self.engine.abandon(now, attempt),
                 ConnectAction::Unreachable { reason, is_silence } => {
                     let mut shared = self.data.shared.borrow_mut();

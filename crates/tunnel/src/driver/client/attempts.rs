@@ -68,7 +68,6 @@ impl Shard<Client> {
                     self.begin_waiting_attempts(now);
                 }
                 ConnectAction::Move { attempt } => self.move_to_other_carrier(now, attempt),
-                ConnectAction::NotMoved { carrier } => self.role.carrier_watch.not_moved(now, carrier),
                 ConnectAction::Choose { attempt } => self.choose(now, attempt),
                 ConnectAction::Disconnect { attempt } => self.abandon(now, attempt),
                 ConnectAction::Unreachable { reason, is_silence } => {
@@ -189,9 +188,6 @@ impl Shard<Client> {
         self.io.outer.heard = Some(now);
         self.role.moved.forget();
         self.role.path_watch.forget();
-        if let Some((kind, _)) = self.role.reconnection.carrier() {
-            self.role.carrier_watch.connected(now, kind);
-        }
         self.engine.choose(now, attempt);
     }
 

@@ -1,10 +1,10 @@
-//! A connection that is up moves to the other carrier and back, as its
-//! [`CarrierWatch`](tunnel_proto::CarrierWatch) advises.
+//! A connection that is up moves to the other carrier and back, as
+//! [`Reconnection`](tunnel_proto::Reconnection) decides.
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
-use packet::CarrierKind;
-use tunnel_proto::{AttemptId, CarrierAdvice};
+use tunnel_proto::{AttemptId, CarrierNews};
 
 use super::Client;
 use crate::driver::Shard;
@@ -12,71 +12,51 @@ use crate::driver::Shard;
 impl Shard<Client> {
     /// Whether the carrier carries what is wanted.
     pub(super) fn watch_carrier(&mut self, now: Instant) {
-        let client = &mut self.role;
-        let Some((kind, _)) = client.reconnection.carrier().filter(|_| client.is_up()) else {
+        let Some(carried) = self.engine.carried(now).filter(|_| self.role.is_up()) else {
             return;
         };
-        if client.reconnection.is_in_doubt() {
-            return;
-        }
-        let Some(carried) = self.engine.carried(now) else {
-            return;
-        };
-        match client.carrier_watch.look(now, kind, carried) {
-            Some(CarrierAdvice::TryOther) => self.try_other_carrier(now, kind),
-            Some(CarrierAdvice::Keep) => self.tell_carrier(kind),
-            Some(CarrierAdvice::Return) => self.return_to_other_carrier(now),
+        match self.role.reconnection.look_at_carrier(now, carried) {
+            Some(CarrierNews::Kept) => self.tell_carrier(),
+            Some(CarrierNews::Return(server)) => self.return_to(now, server),
             None => {}
         }
+        self.carry_out_connect_actions(now);
     }
 
-    /// Nothing is acknowledged over the carrier in use: the other one is asked before the connection is given up.
+    /// Nothing is acknowledged over the carrier in use.
     pub(super) fn carrier_is_silent(&mut self, now: Instant) {
-        let client = &mut self.role;
-        if let Some((kind, _)) = client.reconnection.carrier()
-            && client.carrier_watch.is_silent(now, kind)
-        {
-            self.try_other_carrier(now, kind);
-        }
+        self.role.reconnection.carrier_is_silent(now);
+        self.carry_out_connect_actions(now);
     }
 
     /// ICMP says that nothing listens where the carrier in use leads. Whether the connection waits for the answer over
     /// the other one.
     pub(super) fn carrier_is_refused(&mut self, now: Instant) -> bool {
-        self.carrier_is_silent(now);
-        self.role.carrier_watch.refused()
+        let waits = self.role.reconnection.carrier_is_refused(now);
+        self.carry_out_connect_actions(now);
+        waits
     }
 
     /// Traffic came over the carrier in use, and has paused: asks the server for a sign of life where another carrier
     /// could be used.
     pub(super) fn carrier_pauses(&mut self, now: Instant) {
-        let client = &self.role;
-        let carrier = client.reconnection.carrier();
-        let leaves = carrier.is_some_and(|(kind, _)| client.carrier_watch.would_leave(now, kind));
-        if leaves && client.reconnection.has_other_carrier() {
+        if self.role.reconnection.would_leave_carrier(now) {
             self.engine.probe();
         }
     }
 
-    /// Something was acknowledged over the carrier in use: an attempt out of silence ends.
+    /// Something was acknowledged over the carrier in use.
     pub(super) fn carrier_answers(&mut self, now: Instant) {
-        if self.role.carrier_watch.answered() {
-            self.role.reconnection.forget_other_carrier();
-            self.carry_out_connect_actions(now);
-        }
-    }
-
-    fn try_other_carrier(&mut self, now: Instant, kind: CarrierKind) {
-        if !self.role.reconnection.try_other_carrier(now) {
-            self.role.carrier_watch.not_moved(now, kind.other());
-        }
+        self.role.reconnection.carrier_answered();
         self.carry_out_connect_actions(now);
     }
 
-    /// The connection stays on this carrier.
-    fn tell_carrier(&mut self, kind: CarrierKind) {
+    /// The connection stays on its carrier.
+    fn tell_carrier(&mut self) {
         let client = &mut self.role;
-        let reason = client.reconnection.keep_carrier();
+        let Some((kind, reason)) = client.reconnection.carrier() else {
+            return;
+        };
         let news = client.stripes.lock().moved(kind, reason);
         news.into_iter().for_each(|news| self.io.notify(news.into()));
     }
@@ -94,41 +74,36 @@ impl Shard<Client> {
         if taken.uplink.is_some() {
             client.uplink = taken.uplink;
         }
-        let Some((kind, _)) = client.reconnection.carrier() else {
+        if client.reconnection.carrier().is_none() {
             return;
-        };
-        let is_on_trial = client.carrier_watch.moved(now, kind);
-        client.reconnection.handle_moved(attempt, is_on_trial);
+        }
+        let is_on_trial = client.reconnection.handle_moved(now, attempt);
         self.engine.path_changed(now);
         if !self.move_to(now, taken.carrier) {
-            self.return_to_other_carrier(now);
+            if let Some(server) = self.role.reconnection.return_to_other_carrier() {
+                self.return_to(now, server);
+            }
         } else if !is_on_trial {
-            self.tell_carrier(kind.other());
+            self.tell_carrier();
         }
     }
 
     /// Nothing comes through over the carrier that is on trial.
     pub(super) fn leave_silent_carrier(&mut self, now: Instant) {
-        let client = &mut self.role;
-        if let Some((kind, _)) = client.reconnection.carrier() {
-            client.carrier_watch.fell_silent(now, kind);
+        if let Some(server) = self.role.reconnection.leave_silent_carrier(now) {
+            self.return_to(now, server);
         }
-        self.return_to_other_carrier(now);
     }
 
     /// The connection leaves this machine in another way.
     pub(super) fn forget_carriers(&mut self, now: Instant) {
-        self.role.reconnection.forget_other_carrier();
-        self.role.carrier_watch.network_changed();
+        self.role.reconnection.forget_carriers();
         self.carry_out_connect_actions(now);
     }
 
-    fn return_to_other_carrier(&mut self, now: Instant) {
-        let client = &mut self.role;
-        let Some(server) = client.reconnection.return_to_other_carrier() else {
-            return;
-        };
-        let binding = client.uplink.clone();
+    /// The connection goes back to the carrier that leads to `server`.
+    fn return_to(&mut self, now: Instant, server: SocketAddr) {
+        let binding = self.role.uplink.clone();
         // Where it cannot be made, silence has the connection made anew.
         if let Ok(carrier) = self.carrier_to(server, binding.as_ref()) {
             self.engine.path_changed(now);

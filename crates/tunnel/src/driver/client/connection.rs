@@ -171,7 +171,7 @@ impl Shard<Client> {
             .outer
             .heard
             .is_none_or(|heard| now.duration_since(heard) > limits::REFUSED_SILENCE);
-        if silent && self.role.is_up() && self.role.carrier_watch.is_on_trial() {
+        if silent && self.role.is_up() && self.role.reconnection.is_carrier_on_trial() {
             return self.leave_silent_carrier(now);
         }
         if silent && self.role.is_up() && self.carrier_is_refused(now) {

@@ -32,7 +32,7 @@ use std::time::Instant;
 use bytes::BytesMut;
 use host::{Monitor, OUTER_MARK};
 use packet_io::UdpSocket;
-use tunnel_proto::{AddressMove, CarrierWatch, KnownServer, PathWatch, Reconnection, Resting, ServerShard};
+use tunnel_proto::{AddressMove, KnownServer, PathWatch, Reconnection, Resting, ServerShard};
 
 use super::neighbours::Cost;
 use super::sources::{Source, SourceId, Sources};
@@ -98,7 +98,6 @@ pub(in crate::driver) struct Client {
     pub(super) moved: AddressMove,
     pub(super) path_watch: PathWatch,
     next_path_watch: Instant,
-    pub(super) carrier_watch: CarrierWatch,
     next_carrier_watch: Instant,
     next_ip_turn: Instant,
 }
@@ -148,7 +147,6 @@ impl Client {
             moved,
             path_watch: PathWatch::default(),
             next_path_watch: now,
-            carrier_watch: CarrierWatch::default(),
             next_carrier_watch: now,
             next_ip_turn: now,
         }

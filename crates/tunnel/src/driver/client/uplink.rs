@@ -36,7 +36,7 @@ impl Shard<Client> {
     pub(super) fn judge_move(&mut self, now: Instant) {
         let client = &mut self.role;
         if client.moved.handle_timeout(now, self.io.outer.heard) {
-            if client.carrier_watch.is_on_trial() {
+            if client.reconnection.is_carrier_on_trial() {
                 return self.leave_silent_carrier(now);
             }
             if client.knows.is_cover() {
@@ -91,7 +91,7 @@ impl Shard<Client> {
         self.role.path_watch.forget();
         let carrier = self.role.reconnection.carrier();
         let kind = carrier.map_or(CarrierKind::Udp, |(kind, _)| kind);
-        let has_way_back = self.role.carrier_watch.is_on_trial();
+        let has_way_back = self.role.reconnection.is_carrier_on_trial();
         self.role.moved.begin(now, kind, round_trip, has_way_back);
         true
     }
