@@ -243,6 +243,7 @@ impl Sending {
     /// Nothing more comes of a file; the rest goes on.
     pub(super) fn fail(&self, entry: EntryId, failure: Failure) {
         let Failure { reason, text } = failure;
+        let telling = self.telling();
         let Ok(Some((source, _))) = self.desk.end(entry, End::Failed) else {
             return;
         };
@@ -251,6 +252,7 @@ impl Sending {
             reason,
             text: text.clone(),
         });
+        drop(telling);
         let path = source.map(|source| source.name.clone()).unwrap_or_default();
         self.progress.add(Counter::FilesDone, 1);
         self.problem(path, text);

@@ -9,7 +9,7 @@ mod tcp;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
@@ -66,6 +66,8 @@ struct Sending {
     /// The pipe that is sent, and whether it is wanted.
     pipe: Mutex<Option<EntryId>>,
     chunks_sent: AtomicU64,
+    /// Held while something comes to its end and that is told: DONE comes behind it.
+    telling: Mutex<()>,
     /// Something has come for the thread that hears the receiver.
     bell: Bell,
 }
@@ -88,12 +90,17 @@ impl Sending {
             is_over: AtomicBool::new(false),
             pipe: Mutex::default(),
             chunks_sent: AtomicU64::new(0),
+            telling: Mutex::default(),
             bell: Bell::default(),
         }
     }
 
     fn is_over(&self) -> bool {
         self.is_over.load(Ordering::SeqCst)
+    }
+
+    fn telling(&self) -> MutexGuard<'_, ()> {
+        self.telling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -344,9 +351,11 @@ impl<'scope> Conversation<'scope, '_> {
     /// What is due now and then.
     fn turn(&mut self) {
         let sending = self.sending;
+        let telling = sending.telling();
         if sending.desk.is_complete() && !std::mem::replace(&mut self.is_told, true) {
             sending.outbox.push(&Message::Done(sending.desk.totals()));
         }
+        drop(telling);
         self.offer_tcp();
         let now = Instant::now();
         let has_tcp = sending.tcp_open.load(Ordering::SeqCst) > 0;
@@ -510,7 +519,9 @@ fn offer(sending: &Sending, sources: Vec<Named>, select: crate::walk::Filter, xa
         sending.progress.add(Counter::FilesTotal, 1);
         sending.outbox.push(&Message::Entry(offered));
     }
+    let telling = sending.telling();
     sending.outbox.push(&sending.desk.end_offer());
+    drop(telling);
     sending.progress.complete_manifest();
 }
 
