@@ -16,7 +16,7 @@ use files_proto::{EntryId, pack};
 use super::Sending;
 use super::desk::{Desk, End, Job, Lane, Next, Step};
 use crate::carrier::RecordSender;
-use crate::limits::TCP_LOOK;
+use crate::limits::{QUIC_BUFFERS, TCP_LOOK};
 use crate::options::Compress;
 use crate::pool::{Buffer, Pool};
 use crate::progress::{Counter, Event};
@@ -37,8 +37,10 @@ pub(super) struct Compressing {
     policy: Policy,
     compression: Compression,
     compressed: Vec<u8>,
-    /// Whether the last body took the carrier longer than compressing takes.
-    network_is_slow: bool,
+    /// How long the body in hand waited for a buffer, because the carrier still had those of former ones.
+    waited_for_buffer: Duration,
+    /// Bytes that the carrier has taken one after the other as fast as they are compressed.
+    unhindered_bytes: usize,
 }
 
 impl Compressing {
@@ -50,13 +52,14 @@ impl Compressing {
             },
             compression: Compression::new(),
             compressed: Vec::new(),
-            network_is_slow: true,
+            waited_for_buffer: Duration::ZERO,
+            unhindered_bytes: 0,
         }
     }
 
     /// Compresses `buffer` in its place, where that is worth it; whether it was.
     fn compress(&mut self, buffer: &mut Buffer) -> bool {
-        if !self.policy.tries(self.network_is_slow) {
+        if !self.policy.tries(self.unhindered_bytes < UNHINDERED_BYTES) {
             return false;
         }
         self.compressed.clear();
@@ -68,10 +71,24 @@ impl Compressing {
         }
         shrank
     }
+
+    /// The carrier has taken a body, for which it let us wait so long.
+    fn sent(&mut self, bytes: usize, waited: Duration) {
+        let waited = waited + std::mem::take(&mut self.waited_for_buffer);
+        let is_slow = waited >= SLOW_CHUNK.mul_f64(bytes as f64 / CHUNK_BYTES as f64);
+        self.unhindered_bytes = match is_slow {
+            true => 0,
+            false => self.unhindered_bytes.saturating_add(bytes),
+        };
+    }
 }
 
 /// Where a chunk takes a carrier longer than this, compressing it takes less.
 const SLOW_CHUNK: Duration = Duration::from_millis(3);
+
+/// What a carrier takes at once without having sent it: QUIC's buffers, of which a thread has half. Only beyond that
+/// its haste says something of the network.
+const UNHINDERED_BYTES: usize = QUIC_BUFFERS / 2 * CHUNK_BYTES as usize;
 
 /// Why a job was not sent: the carrier is gone, and the thread ends.
 struct CarrierLost;
@@ -118,8 +135,17 @@ impl LaneThread<'_> {
         &self.sending.desk
     }
 
+    /// A buffer for a body, once the carrier has one.
+    fn take_buffer(&mut self, length: usize) -> Buffer {
+        let began = Instant::now();
+        let buffer = self.pool.take(length);
+        self.compression.waited_for_buffer = began.elapsed();
+        self.waited(Counter::WaitsNetwork, began);
+        buffer
+    }
+
     fn send_chunk(&mut self, source: &Source, index: u64) -> Result<(), CarrierLost> {
-        let mut buffer = self.pool.take(length_of(source, index));
+        let mut buffer = self.take_buffer(length_of(source, index));
         let Some((hole, address)) = self.read_chunk(source, index, &mut buffer) else {
             return Ok(());
         };
@@ -186,7 +212,7 @@ impl LaneThread<'_> {
         }
         let mut body = Vec::with_capacity(builder.length());
         builder.finish(&mut body);
-        let mut buffer = self.pool.take(PACK_BYTES_MAX);
+        let mut buffer = self.take_buffer(PACK_BYTES_MAX);
         buffer.set_length(body.len());
         buffer.copy_from_slice(&body);
         self.send_body(Body::Pack, buffer)
@@ -222,8 +248,7 @@ impl LaneThread<'_> {
         }
         let began = Instant::now();
         self.sender.send(&head, body)?;
-        self.compression.network_is_slow =
-            began.elapsed() >= SLOW_CHUNK.mul_f64(bytes as f64 / CHUNK_BYTES as f64);
+        self.compression.sent(bytes, began.elapsed());
         self.waited(Counter::WaitsNetwork, began);
         self.sending.progress.add(Counter::BytesWire, bytes as u64);
         Ok(())
@@ -309,5 +334,42 @@ impl Sending {
                 },
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHUNK: usize = CHUNK_BYTES as usize;
+
+    fn text() -> Buffer {
+        let mut buffer = Pool::new(1, CHUNK).take(CHUNK);
+        buffer.fill(b'a');
+        buffer
+    }
+
+    #[test]
+    fn a_carrier_that_takes_a_little_at_once_is_not_taken_for_a_fast_one() {
+        let mut compressing = Compressing::new(Compress::Auto);
+        for _ in 0..UNHINDERED_BYTES / CHUNK {
+            assert!(compressing.compress(&mut text()));
+            compressing.sent(CHUNK, Duration::ZERO);
+        }
+        assert!(!compressing.compress(&mut text()), "so much it has sent");
+        compressing.sent(CHUNK, SLOW_CHUNK);
+        assert!(compressing.compress(&mut text()));
+        compressing.sent(CHUNK, Duration::ZERO);
+        assert!(compressing.compress(&mut text()));
+    }
+
+    #[test]
+    fn who_waits_for_a_buffer_waits_for_the_network() {
+        let mut compressing = Compressing::new(Compress::Auto);
+        compressing.sent(UNHINDERED_BYTES, Duration::ZERO);
+        assert!(!compressing.compress(&mut text()));
+        compressing.waited_for_buffer = SLOW_CHUNK;
+        compressing.sent(CHUNK, Duration::ZERO);
+        assert!(compressing.compress(&mut text()));
     }
 }
