@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use crate::carrier::Carrier;
 use crate::limits::{
-    CHOICE_HYSTERESIS, CHOICE_WINDOW, TRIAL_BYTES, TRIAL_BYTES_MIN, TRIAL_SETTLING, TRIAL_TIME,
-    TRIAL_TIME_MAX, TRIAL_TIME_MIN,
+    CHOICE_HYSTERESIS, CHOICE_WINDOW, TRIAL_BYTES, TRIAL_BYTES_LEFT_MIN, TRIAL_BYTES_MIN, TRIAL_SETTLING,
+    TRIAL_TIME, TRIAL_TIME_MAX, TRIAL_TIME_MIN,
 };
 
 /// What a carrier did in its trial.
@@ -65,6 +65,8 @@ pub(crate) struct Totals {
     pub(crate) cpu: Duration,
     /// What threads waited for the user's limit, together.
     pub(crate) limited: Duration,
+    /// Bytes that are to come, where that is known.
+    pub(crate) left: Option<u64>,
     /// Whether chunks are on their way, by carrier.
     pub(crate) under_way: [bool; 2],
 }
@@ -312,6 +314,9 @@ impl Choice {
                 let waited = totals.limited.saturating_sub(before.limited);
                 sample.is_limited = waited >= elapsed / 2
                     && limit.is_some_and(|limit| sample.rate() >= limit as f64 * LIMITED_SHARE);
+                if other.is_none() && totals.left.is_some_and(|left| left < TRIAL_BYTES_LEFT_MIN) {
+                    return None;
+                }
                 let Some(other) = other else {
                     return self.try_out(now, totals, next, Some(sample), began);
                 };
@@ -561,6 +566,22 @@ mod tests {
             }
             assert_eq!(allowed, BOTH, "TCP has been tried");
             assert_eq!(choice.chosen(), None);
+        }
+    }
+
+    #[test]
+    fn where_little_is_left_the_other_carrier_is_not_tried() {
+        for (left, expected) in [
+            (None, true),
+            (Some(TRIAL_BYTES_LEFT_MIN), true),
+            (Some(TRIAL_BYTES_LEFT_MIN - 1), false),
+        ] {
+            let (mut clock, mut totals) = (Instant::now(), Totals::default());
+            totals.left = left;
+            let mut choice = Choice::new(Carrier::Quic, None);
+            choice.offer_tcp(clock, totals, None);
+            let decision = decide(&mut choice, &mut clock, &mut totals, [1e8, 2e8], [1.0, 1.0]);
+            assert_eq!(decision.is_some(), expected, "{left:?}");
         }
     }
 

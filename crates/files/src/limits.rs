@@ -74,6 +74,9 @@ pub const TRIAL_TIME: Duration = Duration::from_millis(500);
 /// Both trials together are the first 64 MiB of a transfer, and what comes in [`TRIAL_TIME_MIN`] where that is more.
 pub const TRIAL_BYTES: u64 = 32 << 20;
 
+/// Where less is left, the other carrier is not tried any more: what it takes may come last.
+pub const TRIAL_BYTES_LEFT_MIN: u64 = 2 * TRIAL_BYTES;
+
 /// A fast carrier is measured for so long at least: both ends' looks are some milliseconds apart.
 pub const TRIAL_TIME_MIN: Duration = Duration::from_millis(100);
 

@@ -369,6 +369,7 @@ impl<'scope> Conversation<'scope, '_> {
         let totals = Totals {
             cpu: self.totals.cpu + process_time(),
             limited: sending.limit.as_ref().map_or(Duration::ZERO, RateLimit::waited),
+            left: sending.progress.bytes_left(),
             under_way: [Carrier::Quic, Carrier::Tcp].map(|carrier| sending.desk.has_under_way(carrier)),
             ..self.totals
         };
