@@ -7,7 +7,7 @@
 //! measured is the limit: they are alike, and it is not remembered.
 //!
 //! A carrier takes over from the other one when its first chunk has arrived, and not before: a path on which nothing
-//! arrives costs nothing. Its trial begins once nothing of the other one is under way, which would share the path and
+//! arrives has a chunk of each thread, which come again by the other carrier once it is given up, and no more. Its trial begins once nothing of the other one is under way, which would share the path and
 //! the processors with it.
 //!
 //! A carrier whose rate falls to half is measured against the other again, at most every [`CHOICE_HYSTERESIS`]. One
@@ -224,6 +224,11 @@ impl Choice {
     pub(crate) fn prefer_tcp(&mut self) -> Option<Decision> {
         self.phase = Phase::Only(Carrier::Tcp);
         Some(Decision::Choose(Carrier::Tcp, "it was asked for".to_owned()))
+    }
+
+    /// Whether it goes by what is remembered, and has not seen it carry yet.
+    pub(crate) fn recalls(&self) -> bool {
+        matches!(self.phase, Phase::Remembered { .. })
     }
 
     /// TCP connections are gone.
@@ -531,7 +536,9 @@ mod tests {
                 Some(Decision::Use(&BOTH)),
                 "QUIC goes on until TCP is seen to carry"
             );
+            assert!(choice.recalls(), "nothing is measured");
             let decision = step(&mut choice, &mut clock, &mut totals, rates, [1.0, 1.0]);
+            assert!(!choice.recalls());
             assert!(
                 matches!(decision, Some(Decision::Choose(Carrier::Tcp, _))),
                 "{decision:?}"

@@ -201,7 +201,7 @@ impl Progress {
         }
     }
 
-    /// Bytes that are still to come, once all that is sent is known.
+    /// Bytes that are still to come, once all that is sent is known: at most, because the receiver may have some.
     pub(crate) fn bytes_left(&self) -> Option<u64> {
         let count = |counter: Counter| self.0.counters[counter as usize].load(Ordering::Relaxed);
         let is_known = self.0.manifest_complete.load(Ordering::Relaxed);

@@ -89,6 +89,7 @@ impl Remembered {
 
     /// Forgets a choice; where that fails, it is found out again that it is wrong.
     pub(crate) fn forget(&self, between: Between) {
+        let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
         let mut records = self.read();
         records.retain(|record| record.between != between);
         let _ = beside::write(&self.0, &encode(&records));

@@ -305,7 +305,7 @@ fn a_second_receiver_of_one_machine_is_told_to_wait_and_leaves_the_first_one_alo
     let pair = Pair::new(1_500);
     let directory = Directory::create_for_test().unwrap();
     let (from, to) = (directory.join("noise"), directory.join("to"));
-    fs::write(&from, pattern(1, 16_000_000)).unwrap();
+    fs::write(&from, pattern(1, 12_000_000)).unwrap();
     let receiving = id(&pair.client, &directory, "receiver");
     let sending = id(&pair.server, &directory, "sender");
     let listen = format!("{PAIR_SERVER_V4}:{PORT}");
@@ -317,7 +317,7 @@ fn a_second_receiver_of_one_machine_is_told_to_wait_and_leaves_the_first_one_alo
         "--listen",
         &listen,
         "--limit",
-        "2M",
+        "1M",
     ];
     let mut sender = start(&pair.server, &directory, "sender", &send);
     let peer = format!("{sending}@{listen}");
@@ -327,7 +327,7 @@ fn a_second_receiver_of_one_machine_is_told_to_wait_and_leaves_the_first_one_alo
         assert!(receiver.is_running(), "{}", receiver.stderr());
         receiver.stdout().contains("progress")
     });
-    let list = ["receive", "--peer", &peer, "--list", "--timeout", "1"];
+    let list = ["receive", "--peer", &peer, "--list", "--timeout", "5"];
     let mut lister = start(&pair.client, &directory, "receiver", &list);
     assert_ne!(code(&mut lister), 0, "{}", lister.stderr());
     let told = lister.stderr();

@@ -75,7 +75,8 @@ impl Compressing {
     /// The carrier has taken a body, for which it let us wait so long.
     fn sent(&mut self, bytes: usize, waited: Duration) {
         let waited = waited + std::mem::take(&mut self.waited_for_buffer);
-        let is_slow = waited >= SLOW_CHUNK.mul_f64(bytes as f64 / CHUNK_BYTES as f64);
+        let share = bytes.max(SMALL_BODY_BYTES) as f64 / CHUNK_BYTES as f64;
+        let is_slow = waited >= SLOW_CHUNK.mul_f64(share);
         self.unhindered_bytes = match is_slow {
             true => 0,
             false => self.unhindered_bytes.saturating_add(bytes),
@@ -85,6 +86,9 @@ impl Compressing {
 
 /// Where a chunk takes a carrier longer than this, compressing it takes less.
 const SLOW_CHUNK: Duration = Duration::from_millis(3);
+
+/// A body that is smaller, e.g. the head of a hole, is judged as one of this size: a call takes its time.
+const SMALL_BODY_BYTES: usize = CHUNK_BYTES as usize / 16;
 
 /// What a carrier takes at once without having sent it: QUIC's buffers, of which a thread has half. Only beyond that
 /// its haste says something of the network.
@@ -357,6 +361,8 @@ mod tests {
             compressing.sent(CHUNK, Duration::ZERO);
         }
         assert!(!compressing.compress(&mut text()), "so much it has sent");
+        compressing.sent(64, SLOW_CHUNK / 100);
+        assert!(!compressing.compress(&mut text()), "a hole");
         compressing.sent(CHUNK, SLOW_CHUNK);
         assert!(compressing.compress(&mut text()));
         compressing.sent(CHUNK, Duration::ZERO);

@@ -385,8 +385,10 @@ impl<'scope> Conversation<'scope, '_> {
                 self.choice.lose_tcp()
             }
             _ => {
+                // What is remembered gets no younger by being used.
+                let recalls = self.choice.recalls();
                 let decision = self.choice.look(now, totals);
-                if matches!(decision, Some(Decision::Choose(..))) {
+                if !recalls && matches!(decision, Some(Decision::Choose(..))) {
                     self.remember();
                 }
                 decision
