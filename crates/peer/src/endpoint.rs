@@ -70,9 +70,9 @@ impl Builder {
 
     /// What QUIC may keep of streams that nobody has read, and of messages that wait for room, of all peers together
     /// that connected to this end, in bytes; 4 GiB unless called. Each that sends more than 8 KiB on streams, or in
-    /// messages that fit no packet, or gives one up, takes 32 MiB of it for as long as it is connected or not all of it is read, and one
-    /// such peer always may. The connection of one for which nothing is left is closed ([`Endpoint::crowded`]). Peers
-    /// that this end connected to may send, however many others there are.
+    /// messages that fit no packet, or that gives one up, takes 32 MiB of it for as long as it is connected or not all
+    /// of it is read, and one such peer always may. The connection of one for which nothing is left is closed
+    /// ([`Endpoint::crowded`]). Peers that this end connected to may send, however many others there are.
     #[must_use]
     pub fn accepted_window_bytes_max(mut self, bytes: usize) -> Self {
         self.accepted_window_bytes_max = Some(bytes);
