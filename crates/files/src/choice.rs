@@ -7,8 +7,8 @@
 //! measured is the limit: they are alike, and it is not remembered.
 //!
 //! A carrier takes over from the other one when its first chunk has arrived, and not before: a path on which nothing
-//! arrives has a chunk of each thread, which come again by the other carrier once it is given up, and no more. Its trial
-//! begins once nothing of the other one is under way, which would share the path and the processors with it.
+//! arrives has a chunk of each thread, which come again by the other carrier once it is given up, and no more. Its
+//! trial begins once nothing of the other one is under way, which would share the path and the processors with it.
 //!
 //! A carrier whose rate falls to half is measured against the other again, at most every [`CHOICE_HYSTERESIS`]. One
 //! that was chosen in an earlier transfer between the same two places is taken at once, and measured again in the same
