@@ -166,6 +166,22 @@ fn send_as(
     })
 }
 
+/// The head of the record that carries entry 0, which is one chunk of these bytes.
+fn head_of_whole(bytes: &[u8]) -> RecordHead {
+    RecordHead {
+        body: Body::Chunk(Chunk {
+            entry: 0,
+            index: 0,
+            address: chunk_address(0, true, bytes),
+            only: true,
+            hole: false,
+        }),
+        compressed: false,
+        stored_bytes: bytes.len() as u32,
+        raw_bytes: bytes.len() as u32,
+    }
+}
+
 /// FILE-10: a chunk that has not the address that it comes with counts for nothing.
 #[test]
 fn a_sender_whose_chunks_have_other_bytes_than_their_addresses_say_is_left() {
@@ -303,9 +319,8 @@ fn a_sender_that_opens_more_streams_than_a_transfer_has_is_left() {
     for surplus in [0, 1] {
         let (received, _) = receive_from(|liar, peer| {
             let bytes = vec![7; (64 << 10) + 1];
-            let (size, address) = (bytes.len() as u64, chunk_address(0, true, &bytes));
             liar.say(&hello(true, Vec::new()));
-            liar.say(&file(0, "file", size));
+            liar.say(&file(0, "file", bytes.len() as u64));
             while !matches!(liar.hear(), Some(Message::Want { .. }) | None) {}
             let open = || {
                 let mut stream = wait(peer.open_one_way(0)).unwrap();
@@ -314,22 +329,12 @@ fn a_sender_that_opens_more_streams_than_a_transfer_has_is_left() {
             };
             let mut streams: Vec<_> = (0..LANES_MAX + surplus).map(|_| open()).collect();
             // What the last of them carries is taken after all others have come.
-            let head = RecordHead {
-                body: Body::Chunk(Chunk {
-                    entry: 0,
-                    index: 0,
-                    address,
-                    only: true,
-                    hole: false,
-                }),
-                compressed: false,
-                stored_bytes: size as u32,
-                raw_bytes: size as u32,
-            };
+            let size = bytes.len() as u64;
+            let head = head_of_whole(&bytes);
             let record = [&head.encode()[1..], &bytes].concat();
             // The receiver may have had enough.
             let _ = wait(streams.last_mut().unwrap().write_chunk(Bytes::from(record)));
-            let root = address;
+            let root = chunk_address(0, true, &bytes);
             liar.say(&Message::FileEnd { entry: 0, size, root });
             liar.say(&Message::OfferEnd {
                 entries: 1,
@@ -647,24 +652,12 @@ fn a_receiver_connects_to_the_port_that_a_sender_offers() {
         let config = records::connecting(&identity, b"gramway-files", told.unwrap());
         let mut tls = rustls::ClientConnection::new(config, "peer".try_into().unwrap()).unwrap();
         let (mut socket, _) = listener.accept().unwrap();
-        let address = chunk_address(0, true, &bytes);
-        let head = RecordHead {
-            body: Body::Chunk(Chunk {
-                entry: 0,
-                index: 0,
-                address,
-                only: true,
-                hole: false,
-            }),
-            compressed: false,
-            stored_bytes: bytes.len() as u32,
-            raw_bytes: bytes.len() as u32,
-        };
+        let head = head_of_whole(&bytes);
         let mut stream = rustls::Stream::new(&mut tls, &mut socket);
         stream.write_all(&head.encode()).unwrap();
         stream.write_all(&bytes).unwrap();
         let size = bytes.len() as u64;
-        let root = address;
+        let root = chunk_address(0, true, &bytes);
         liar.say(&Message::FileEnd { entry: 0, size, root });
         liar.say(&Message::OfferEnd {
             entries: 1,
