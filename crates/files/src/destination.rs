@@ -8,16 +8,17 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use files_proto::name::Rules;
 use rustix::fs::{
     Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Timespec, Timestamps,
-    accessat, fchmod, fstatfs, futimens, mkdirat, openat2, readlinkat, renameat, renameat_with, statat,
-    symlinkat, syncfs, unlinkat, utimensat,
+    accessat, fchmod, fstatfs, futimens, linkat, mkdirat, openat2, readlinkat, renameat, renameat_with,
+    statat, symlinkat, syncfs, unlinkat, utimensat,
 };
 
 use crate::limits::DIRECTORIES_OPEN_MAX;
@@ -74,6 +75,8 @@ pub(crate) struct Destination {
     path: PathBuf,
     /// Permissions that files here are not to have.
     umask: u32,
+    /// Whether files can be made without a name, as far as is known.
+    has_unnamed: AtomicBool,
     /// The directories below that were used last, the latest at the end.
     open: Mutex<VecDeque<(PathBuf, Arc<OwnedFd>)>>,
 }
@@ -96,6 +99,7 @@ impl Destination {
             root: Arc::new(root),
             path: path.to_owned(),
             umask: umask(),
+            has_unnamed: AtomicBool::new(true),
             open: Mutex::default(),
         })
     }
@@ -211,6 +215,48 @@ impl Destination {
                 io::ErrorKind::InvalidInput,
                 "it is not a regular file",
             )),
+        }
+    }
+
+    /// A new file for `path` that has no name so far, and is gone where it gets none; `None` where the file system has
+    /// no such files. It is made beside others that are being made in the directory, where names wait for each other.
+    pub(crate) fn create_unnamed(&self, path: &Path) -> io::Result<Option<File>> {
+        if !self.has_unnamed.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let (directory, _) = self.parent(path)?;
+        let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+        match openat2(&directory, ".", flags, Mode::from_raw_mode(0o600), INSIDE) {
+            Ok(file) => Ok(Some(File::from(file))),
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR | rustix::io::Errno::INVAL) => {
+                self.has_unnamed.store(false, Ordering::Relaxed);
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// As a file system without such files would have it.
+    #[cfg(test)]
+    pub(crate) fn forgo_unnamed(&self) {
+        self.has_unnamed.store(false, Ordering::Relaxed);
+    }
+
+    /// Gives a file without a name the one at `path`; something that is there by then is an error. `false` where files
+    /// here cannot be given a name later, as without `/proc`.
+    pub(crate) fn name(&self, file: BorrowedFd<'_>, path: &Path) -> io::Result<bool> {
+        let (directory, name) = self.parent(path)?;
+        // By the descriptor alone (AT_EMPTY_PATH) this is a privilege before Linux 6.10.
+        let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
+        match linkat(CWD, unnamed, &directory, name, AtFlags::SYMLINK_FOLLOW) {
+            Ok(()) => Ok(true),
+            Err(error @ (rustix::io::Errno::EXIST | rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT)) => {
+                Err(error.into())
+            }
+            Err(_) => {
+                self.has_unnamed.store(false, Ordering::Relaxed);
+                Ok(false)
+            }
         }
     }
 
@@ -416,6 +462,26 @@ mod tests {
         );
         assert_eq!(destination.existing(Path::new("part")).unwrap(), None);
         assert_eq!(destination.existing(Path::new("no/such")).unwrap(), None);
+    }
+
+    #[test]
+    fn a_file_without_a_name_gets_one_where_nothing_is() {
+        let (directory, destination) = destination();
+        let to = directory.path().join("to");
+        fs::write(to.join("taken"), "the user's").unwrap();
+        let Some(mut file) = destination.create_unnamed(Path::new("name")).unwrap() else {
+            eprintln!("skipped: the file system of {} has no O_TMPFILE", to.display());
+            return;
+        };
+        file.write_all(b"bytes").unwrap();
+        assert_eq!(fs::read_dir(&to).unwrap().count(), 1);
+        let refused = destination.name(file.as_fd(), Path::new("taken")).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+        assert!(destination.name(file.as_fd(), Path::new("../outside")).is_err());
+        assert!(destination.name(file.as_fd(), Path::new("name")).unwrap());
+        assert_eq!(fs::read(to.join("name")).unwrap(), b"bytes");
+        assert_eq!(fs::read(to.join("taken")).unwrap(), b"the user's");
+        assert!(destination.create_unnamed(Path::new("../name")).is_err());
     }
 
     #[test]

@@ -161,6 +161,12 @@ impl Case {
         matches!(self.content, Content::Text { .. })
     }
 
+    /// Whether what came stays until all runs are done: ext4 looks through all inodes that were freed in the last minutes
+    /// for one that was not, so that a run would pay for the files of the one before.
+    pub(super) fn keeps_copies(&self) -> bool {
+        matches!(self.content, Content::RandomFiles { .. })
+    }
+
     pub(super) fn rounds(&self) -> usize {
         self.rounds
     }

@@ -2,8 +2,8 @@
 //! magic-wormhole, qcp, scp and rsync; `cp` is the floor.
 //!
 //! Both machines are network namespaces, joined by a cable (veth, MTU 1,500) or by a link of the emulator. The files are
-//! on the disk and in the page cache before the first run; before each, what the one before has left is removed and the
-//! disk is idle. Their file system is that of the system's temporary directory. In a case the contestants take turns; the
+//! on the disk and in the page cache before the first run; before each, what the one before has left is removed (many
+//! small files after the last run only) and the disk is idle. Their file system is that of the system's temporary directory. In a case the contestants take turns; the
 //! median run represents its contestant. `trial` says what is counted, the same for all. A copy that is not the source,
 //! byte by byte, does not count.
 
@@ -150,7 +150,9 @@ fn measure_case(programs: &Programs, case: &Case, options: &Options) -> Result<R
             if has_failed || has_all || contestant.version().is_err() {
                 continue;
             }
-            match measure(programs, &network, case, &source, directory.path(), contestant) {
+            let number = runs.values().map(Vec::len).sum::<usize>() + failures.len();
+            let to = directory.path().join(format!("received-{number}"));
+            match measure(programs, &network, case, &source, &to, contestant) {
                 Ok(run) => runs.entry(contestant).or_default().push(run),
                 Err(error) => failures.push((contestant, report::shortened(&error.to_string()))),
             }
@@ -177,20 +179,20 @@ fn measure_case(programs: &Programs, case: &Case, options: &Options) -> Result<R
     })
 }
 
-/// One run, into a directory of its own, which is gone from the disk afterwards.
+/// One run, into the directory `to`, which is made, and gone from the disk afterwards unless the case keeps it.
 fn measure(
     programs: &Programs,
     network: &Network,
     case: &Case,
     source: &Made,
-    directory: &Path,
+    to: &Path,
     contestant: Contestant,
 ) -> Result<Run, Error> {
-    let (to, place) = (directory.join("received"), directory.join("states"));
+    let place = to.with_file_name("states");
     let run = || {
         std::fs::create_dir(&place).during(|| format!("make {}", place.display()))?;
         let limit = Case::time_max(contestant);
-        let trial = Trial::prepare(programs, network, (case, source), (&to, &place), limit)?;
+        let trial = Trial::prepare(programs, network, (case, source), (to, &place), limit)?;
         let run = match case.is_resumed() {
             true => resume::run(contestant, &trial)?,
             false => contestant.run(&trial)?,
@@ -205,7 +207,8 @@ fn measure(
         Ok(run)
     };
     let done = run();
-    for path in [&to, &place] {
+    let left = (!case.keeps_copies()).then_some(to);
+    for path in left.into_iter().chain([place.as_path()]) {
         // Of a run that failed early there may be nothing.
         let _ = std::fs::remove_dir_all(path);
     }

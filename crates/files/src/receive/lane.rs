@@ -1,5 +1,6 @@
 //! The thread of one carrier: reads a record, checks it, writes it to its place, and reads the next one.
 
+use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -205,8 +206,17 @@ impl Receiving {
     }
 }
 
+/// A file that takes a free place needs no name before it is complete, and so no second one.
 fn write_small(destination: &Destination, small: &Small, bytes: &[u8]) -> std::io::Result<()> {
-    let mut file = match destination.create(&small.part) {
+    if !small.replaces
+        && let Some(file) = destination.create_unnamed(&small.path)?
+    {
+        fill(destination, &file, small, bytes)?;
+        if destination.name(file.as_fd(), &small.path)? {
+            return Ok(());
+        }
+    }
+    let file = match destination.create(&small.part) {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
             // Of a transfer that was killed.
             destination.remove(&small.part)?;
@@ -214,11 +224,66 @@ fn write_small(destination: &Destination, small: &Small, bytes: &[u8]) -> std::i
         }
         other => other?,
     };
-    file.write_all(bytes)?;
-    attributes::apply(&file, &small.attributes);
-    destination.finish(file.as_fd(), small.mode, small.modified)?;
+    fill(destination, &file, small, bytes)?;
     match small.replaces {
         true => destination.rename(&small.part, &small.path),
         false => destination.rename_into_free(&small.part, &small.path),
+    }
+}
+
+fn fill(destination: &Destination, mut file: &File, small: &Small, bytes: &[u8]) -> std::io::Result<()> {
+    file.write_all(bytes)?;
+    attributes::apply(file, &small.attributes);
+    destination.finish(file.as_fd(), small.mode, small.modified)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_small_file_takes_its_place_whole_on_any_file_system() {
+        for (has_unnamed, replaces) in [(true, false), (false, false), (true, true)] {
+            let directory = tempfile::tempdir().unwrap();
+            let destination = Destination::open(directory.path()).unwrap();
+            if !has_unnamed {
+                destination.forgo_unnamed();
+            }
+            let small = Small {
+                path: "file".into(),
+                part: ".part".into(),
+                size: 5,
+                mode: 0o640,
+                modified: 7_000_000_000,
+                attributes: Vec::new(),
+                replaces,
+            };
+            // Of a transfer that was killed.
+            fs::write(directory.path().join(".part"), "by").unwrap();
+            if replaces {
+                fs::write(directory.path().join("file"), "old").unwrap();
+            }
+            write_small(&destination, &small, b"bytes").unwrap();
+            let path = directory.path().join("file");
+            assert_eq!(fs::read(&path).unwrap(), b"bytes");
+            let metadata = fs::metadata(&path).unwrap();
+            assert_eq!(
+                metadata.permissions().mode() & 0o077,
+                0o040 & !crate::processor::umask()
+            );
+            assert_eq!(
+                metadata.modified().unwrap(),
+                std::time::UNIX_EPOCH + std::time::Duration::from_secs(7)
+            );
+            if !replaces {
+                let refused = write_small(&destination, &small, b"other").unwrap_err();
+                assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+                assert_eq!(fs::read(&path).unwrap(), b"bytes");
+            }
+        }
     }
 }
