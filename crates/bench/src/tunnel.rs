@@ -83,7 +83,7 @@ impl End {
         let cpu_seconds = (self.usage.cpu_seconds - before.usage.cpu_seconds).max(0.0);
         let usage = Usage {
             cpu_seconds,
-            peak_bytes: self.usage.peak_bytes,
+            ..self.usage
         };
         Self {
             counters: self.counters.since(&before.counters),

@@ -1,4 +1,4 @@
-//! The programs under test: `gramway` as it is shipped but for optimization across crates, and `bench`.
+//! The programs under test, `gramway` and `bench`, in the development profile: no test depends on their speed.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -34,14 +34,12 @@ static BENCH: OnceLock<PathBuf> = OnceLock::new();
 /// When it cannot be built.
 #[must_use]
 pub fn gramway_binary() -> PathBuf {
-    let build = ["--profile", "tested", "--package", "gramway"];
     GRAMWAY
-        .get_or_init(|| find_or_build("GRAMWAY_TEST_PROGRAM", &build, "tested/gramway"))
+        .get_or_init(|| find_or_build("GRAMWAY_TEST_PROGRAM", &["--package", "gramway"], "debug/gramway"))
         .clone()
 }
 
-/// The same for the benchmarks' own program, in the development profile and GRAMWAY_TEST_BENCH: no test depends on its
-/// speed.
+/// The same for the benchmarks' own program and GRAMWAY_TEST_BENCH.
 ///
 /// # Panics
 /// When it cannot be built.

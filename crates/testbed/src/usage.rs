@@ -14,6 +14,9 @@ pub struct Usage {
     pub cpu_seconds: f64,
     /// Largest resident size since its start or since [`reset_peak`], in bytes.
     pub peak_bytes: u64,
+    /// Of the present resident size what is mapped from files, as the program's own code, in bytes.
+    #[serde(default)]
+    pub file_bytes: u64,
 }
 
 /// Reads the usage of process `pid`; zeros when it is gone.
@@ -23,7 +26,8 @@ pub fn usage(pid: u32) -> Usage {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     Usage {
         cpu_seconds: cpu_seconds(&stat).unwrap_or(0.0),
-        peak_bytes: peak_bytes(&status).unwrap_or(0),
+        peak_bytes: size(&status, "VmHWM:").unwrap_or(0),
+        file_bytes: size(&status, "RssFile:").unwrap_or(0),
     }
 }
 
@@ -67,8 +71,8 @@ fn times(stat: &str, skipped: usize) -> Option<f64> {
     Some((user + system) / TICKS_PER_SECOND)
 }
 
-fn peak_bytes(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+fn size(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     Some(line.split_ascii_whitespace().next()?.parse::<u64>().ok()? * 1_024)
 }
 
@@ -119,7 +123,7 @@ mod tests {
 
     #[test]
     fn peak_and_kernel_drops_are_found_by_name() {
-        assert_eq!(peak_bytes("Name:\tx\nVmHWM:\t    2048 kB\n"), Some(2 << 20));
+        assert_eq!(size("Name:\tx\nVmHWM:\t    2048 kB\n", "VmHWM:"), Some(2 << 20));
         let snmp = "Ip: A B\nIp: 1 2\nUdp: InDatagrams RcvbufErrors\nUdp: 9 7\n";
         assert_eq!(snmp_receive_errors(snmp), 7);
         assert_eq!(
