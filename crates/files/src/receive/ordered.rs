@@ -24,7 +24,8 @@ impl Ordered {
         }))
     }
 
-    /// Takes a chunk; writes it and those behind it where it is the next one.
+    /// Takes a chunk; writes it and those behind it where it is the next one. Who reads them is not to wait for another
+    /// chunk: a buffer of lines would keep the end of this one.
     pub(super) fn write(&self, index: u64, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if index < state.next {
@@ -45,7 +46,7 @@ impl Ordered {
         loop {
             let next = state.next;
             let Some(bytes) = state.waiting.remove(&next) else {
-                return Ok(());
+                return state.output.flush();
             };
             state.output.write_all(&bytes)?;
             state.next += 1;
@@ -68,6 +69,7 @@ impl Ordered {
 
 #[cfg(test)]
 mod tests {
+    use std::io::LineWriter;
     use std::sync::mpsc;
 
     use super::*;
@@ -96,5 +98,16 @@ mod tests {
         assert!(ordered.write(5 + ORDERED_CHUNKS, &[0]).is_err());
         drop(ordered);
         assert_eq!(written.iter().flatten().collect::<Vec<u8>>(), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn the_end_of_a_chunk_leaves_with_it_also_where_it_is_no_whole_line() {
+        let (told, written) = mpsc::channel();
+        let ordered = Ordered::new(LineWriter::new(Told(told)));
+        ordered.write(0, b"a line\nand a part").unwrap();
+        assert_eq!(
+            written.try_iter().flatten().collect::<Vec<u8>>(),
+            b"a line\nand a part"
+        );
     }
 }

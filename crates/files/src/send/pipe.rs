@@ -84,7 +84,8 @@ impl Read for Stdin<'_> {
     }
 }
 
-/// A chunk is sent when the next byte has come or the end: only the last one knows that it is alone.
+/// Sends each chunk once it is full, or the end has come. The first one waits for the byte behind it: one that is alone
+/// has another address (FILE-10).
 fn send_from(
     input: &mut impl Read,
     sending: &Sending,
@@ -92,19 +93,29 @@ fn send_from(
     pool: &Pool,
     mut send: impl FnMut(&RecordHead, Buffer) -> io::Result<()>,
 ) -> io::Result<()> {
+    let chunk_bytes = CHUNK_BYTES as usize;
     let mut builder = RootBuilder::default();
     let mut size = 0;
     let mut index = 0;
-    let mut waiting = fill(input, pool)?;
-    while !waiting.is_empty() && !sending.is_over() {
-        let next = match waiting.len() < CHUNK_BYTES as usize {
-            true => None,
-            false => Some(fill(input, pool)?).filter(|next| !next.is_empty()),
-        };
+    let mut body = pool.take(chunk_bytes);
+    let mut filled = 0;
+    while !sending.is_over() {
+        fill(input, &mut body, &mut filled)?;
+        if filled == 0 {
+            break;
+        }
+        body.set_length(filled);
+        let is_full = filled == chunk_bytes;
+        let mut next = None;
+        if index == 0 && is_full {
+            let mut behind = pool.take(chunk_bytes);
+            let read = read(input, &mut behind)?;
+            next = (read > 0).then_some((behind, read));
+        }
         let only = index == 0 && next.is_none();
-        let address = chunk_address(index, only, &waiting);
+        let address = chunk_address(index, only, &body);
         builder.insert(index, address);
-        let length = waiting.len();
+        let length = filled;
         let chunk = Chunk {
             entry,
             index,
@@ -124,16 +135,16 @@ fn send_from(
                 thread::sleep(end.saturating_duration_since(Instant::now()).min(TURN));
             }
         }
-        send(&head, waiting)?;
+        send(&head, body)?;
         size += length as u64;
         index += 1;
         sending.progress.add(Counter::BytesTotal, length as u64);
         sending.progress.add(Counter::BytesDone, length as u64);
         sending.progress.add(Counter::BytesWire, length as u64);
-        match next {
-            Some(next) => waiting = next,
-            None => break,
+        if only || !is_full {
+            break;
         }
+        (body, filled) = next.unwrap_or_else(|| (pool.take(chunk_bytes), 0));
     }
     if sending.is_over() {
         return Err(io::ErrorKind::ConnectionAborted.into());
@@ -144,24 +155,31 @@ fn send_from(
     Ok(())
 }
 
-/// A whole chunk, or what is left.
-fn fill(input: &mut impl Read, pool: &Pool) -> io::Result<Buffer> {
-    let mut buffer = pool.take(CHUNK_BYTES as usize);
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match input.read(&mut buffer[filled..]) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+/// Reads behind what is `filled` until the buffer is full, or to the end.
+fn fill(input: &mut impl Read, buffer: &mut [u8], filled: &mut usize) -> io::Result<()> {
+    while *filled < buffer.len() {
+        match read(input, &mut buffer[*filled..])? {
+            0 => break,
+            read => *filled += read,
         }
     }
-    buffer.set_length(filled);
-    Ok(buffer)
+    Ok(())
+}
+
+/// What is there, once something is; nothing at the end.
+fn read(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match input.read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use files_proto::message::Decoder;
 
     use super::*;
@@ -198,6 +216,51 @@ mod tests {
                     root
                 })
             );
+        }
+    }
+
+    /// A program that writes a little at a time: what it had written, and what of it had been sent, whenever more was
+    /// asked of it.
+    struct Slow<'a> {
+        left: usize,
+        sent: &'a Cell<usize>,
+        asked: Vec<(usize, usize)>,
+    }
+
+    impl Read for Slow<'_> {
+        fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+            let written = self.asked.last().map_or(0, |(written, _)| *written);
+            let read = bytes.len().min(self.left).min(100_003);
+            self.left -= read;
+            self.asked.push((written + read, self.sent.get()));
+            Ok(read)
+        }
+    }
+
+    /// FILE-15.
+    #[test]
+    fn a_chunk_leaves_once_it_is_full_and_the_first_one_with_the_byte_behind_it() {
+        let chunk = CHUNK_BYTES as usize;
+        let sending = Sending::new(Default::default());
+        let sent = Cell::new(0);
+        let mut slow = Slow {
+            left: 3 * chunk + 5,
+            sent: &sent,
+            asked: Vec::new(),
+        };
+        send_from(&mut slow, &sending, 0, &Pool::new(2, chunk), |_, body| {
+            sent.set(sent.get() + body.len());
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(sent.get(), 3 * chunk + 5);
+        for pair in slow.asked.windows(2) {
+            let (written, sent) = (pair[0].0, pair[1].1);
+            let expected = match written {
+                written if written <= chunk => 0,
+                written => written / chunk * chunk,
+            };
+            assert!(sent >= expected, "{sent} bytes of {written} were sent");
         }
     }
 
