@@ -1,7 +1,7 @@
 //! A file that is being received: its part beside the place, what has come of it, and its end. Several threads write
 //! chunks of it at once; only what is known of it is locked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -83,6 +83,8 @@ impl Part {
 struct State {
     addresses: Vec<Option<Address>>,
     have: Ranges,
+    /// Chunks that threads are writing.
+    writing: BTreeSet<u64>,
     /// Size and root, once the sender has told them.
     end: Option<(u64, Root)>,
     journal: Option<JournalFile>,
@@ -107,6 +109,8 @@ pub(super) enum Progressed {
     Damaged,
     /// It was there already: nothing changed.
     Known,
+    /// Another thread has it in its hands, and tells what comes of it.
+    InOtherHands,
 }
 
 /// Why a chunk is not in its place.
@@ -228,21 +232,34 @@ impl Incoming {
                 "a chunk has another length than its pipe has there",
             ));
         }
-        if self.state().have.contains(index) {
+        let mut state = self.state();
+        if state.have.contains(index) {
             return Ok(Progressed::Known);
         }
-        let written = match &self.output {
+        // Written twice, it might be written once more after the file is in its place.
+        if !state.writing.insert(index) {
+            return Ok(Progressed::InOtherHands);
+        }
+        drop(state);
+        let kept = self
+            .write(chunk, bytes)
+            .and_then(|()| self.keep(index, chunk.address, true));
+        self.state().writing.remove(&index);
+        kept.map_err(StoreError::Write)
+    }
+
+    fn write(&self, chunk: &Chunk, bytes: &[u8]) -> io::Result<()> {
+        let offset = chunk.index * CHUNK_BYTES;
+        match &self.output {
             Output::Part(part) => self.file(part).and_then(|file| match chunk.hole {
-                true => punch(&file, index * CHUNK_BYTES, bytes),
+                true => punch(&file, offset, bytes),
                 false => {
-                    self.preallocate(&file, index);
-                    file.write_all_at(bytes, index * CHUNK_BYTES)
+                    self.preallocate(&file, chunk.index);
+                    file.write_all_at(bytes, offset)
                 }
             }),
-            Output::Stdout(ordered) => ordered.write(index, bytes),
-        };
-        written.map_err(StoreError::Write)?;
-        self.keep(index, chunk.address, true).map_err(StoreError::Write)
+            Output::Stdout(ordered) => ordered.write(chunk.index, bytes),
+        }
     }
 
     /// Makes room on the disk for the chunks around one that has bytes, once; those that are there stay as they are,
@@ -529,7 +546,11 @@ fn check_room(part: &File, size: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::Write;
     use std::path::Path;
+    use std::sync::mpsc::{self, Receiver, Sender};
+    use std::thread;
+    use std::time::Duration;
 
     use files_proto::content::chunk_address;
 
@@ -576,6 +597,44 @@ mod tests {
             fs::metadata(directory.path().join(".part")).unwrap().len(),
             3 << 20
         );
+    }
+
+    /// A pipe whose reader takes something when it is let.
+    struct Held(Sender<usize>, Receiver<()>);
+
+    impl Write for Held {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.send(bytes.len()).map_err(io::Error::other)?;
+            self.1.recv().map_err(io::Error::other)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// FILE-19: another carrier may bring it as well.
+    #[test]
+    fn a_chunk_that_comes_again_while_it_is_written_is_left_to_who_writes_it() {
+        let (told, begun) = mpsc::channel();
+        let (let_go, held) = mpsc::channel();
+        let output = Output::Stdout(Ordered::new(Held(told, held)));
+        let file = Incoming::new(target(2 << 20), output, &BTreeMap::new());
+        let bytes = vec![7; CHUNK_BYTES as usize];
+        let store = || file.store(&chunk(0, &bytes), &bytes).unwrap();
+        thread::scope(|scope| {
+            let first = scope.spawn(store);
+            assert_eq!(begun.recv().unwrap(), bytes.len());
+            let (told, outcome) = mpsc::channel();
+            scope.spawn(move || told.send(store()));
+            let again = outcome.recv_timeout(Duration::from_secs(10));
+            let_go.send(()).unwrap();
+            assert_eq!(again, Ok(Progressed::InOtherHands), "nobody waits for it");
+            assert_eq!(first.join().unwrap(), Progressed::More);
+        });
+        assert_eq!(store(), Progressed::Known);
+        assert!(begun.try_recv().is_err(), "it was written once");
     }
 
     #[test]

@@ -80,6 +80,7 @@ impl Receiving {
         }
         match stored {
             Ok(Progressed::Known) => self.acknowledge(chunk.entry, chunk.index),
+            Ok(Progressed::InOtherHands) => {}
             Ok(progressed) => {
                 let length = bytes.len() as u64;
                 self.progress.add(Counter::BytesDone, length);
@@ -101,7 +102,7 @@ impl Receiving {
     /// Does what is due after a step of a file.
     pub(super) fn go_on(&self, file: &Arc<Incoming>, progressed: &Progressed) {
         match progressed {
-            Progressed::More | Progressed::Known => {}
+            Progressed::More | Progressed::Known | Progressed::InOtherHands => {}
             Progressed::Damaged => {
                 if file.restart() {
                     // A disk, or a journal, that has forgotten: everything comes again, once.
@@ -175,6 +176,10 @@ impl Receiving {
         };
         let length = packed.bytes.len() as u64;
         let stored = file.store(&chunk, packed.bytes);
+        if matches!(stored, Ok(Progressed::Known | Progressed::InOtherHands)) {
+            // Whoever brought it first tells its end.
+            return Ok(());
+        }
         match stored.and_then(|_| file.end(length, packed.root)) {
             Ok(progressed) => {
                 self.progress.add(Counter::BytesDone, length);
