@@ -10,6 +10,10 @@
 //! arrives has a chunk of each thread, which come again by the other carrier once it is given up, and no more. Its
 //! trial begins once nothing of the other one is under way, which would share the path and the processors with it.
 //!
+//! TCP falls silent where its path dies, which the system tells after long. Where nothing of what it has under way
+//! arrives for much longer than it should take, while the receiver is heard by QUIC, QUIC takes work beside it until it
+//! is seen to carry again, and what is under way on it at the end.
+//!
 //! A carrier whose rate falls to half is measured against the other again, at most every [`CHOICE_HYSTERESIS`]. One
 //! that was chosen in an earlier transfer between the same two places is taken at once, and measured again in the same
 //! case.
@@ -17,9 +21,11 @@
 use std::time::{Duration, Instant};
 
 use crate::carrier::Carrier;
+use files_proto::limits::CHUNK_BYTES;
+
 use crate::limits::{
-    CHOICE_HYSTERESIS, CHOICE_WINDOW, TRIAL_BYTES, TRIAL_BYTES_LEFT_MIN, TRIAL_BYTES_MIN, TRIAL_SETTLING,
-    TRIAL_TIME, TRIAL_TIME_MAX, TRIAL_TIME_MIN,
+    CHOICE_HYSTERESIS, CHOICE_WINDOW, SILENCE_MIN, SILENCE_REST, TRIAL_BYTES, TRIAL_BYTES_LEFT_MIN,
+    TRIAL_BYTES_MIN, TRIAL_SETTLING, TRIAL_TIME, TRIAL_TIME_MAX, TRIAL_TIME_MIN,
 };
 
 /// What a carrier did in its trial.
@@ -67,8 +73,10 @@ pub(crate) struct Totals {
     pub(crate) limited: Duration,
     /// Bytes that are to come, where that is known.
     pub(crate) left: Option<u64>,
-    /// Whether chunks are on their way, by carrier.
-    pub(crate) under_way: [bool; 2],
+    /// Threads of which chunks are on their way, by carrier.
+    pub(crate) under_way: [usize; 2],
+    /// Whether the receiver has been heard of late: what it does not acknowledge has not come.
+    pub(crate) is_heard: bool,
 }
 
 impl Totals {
@@ -114,7 +122,46 @@ pub(crate) struct Choice {
     phase: Phase,
     /// The user's, in bytes a second.
     limit: Option<u64>,
+    silence: Silence,
 }
+
+/// Whether TCP carries what it is given.
+#[derive(Default)]
+struct Silence {
+    is_silent: bool,
+    /// Its bytes at the last look.
+    seen: u64,
+    /// Since when nothing has come of it, or nothing is under way on one that is silent.
+    since: Option<Instant>,
+}
+
+impl Silence {
+    /// Looks at the counters; `patience`: after how long it should have brought something, where that is known.
+    fn look(&mut self, now: Instant, totals: &Totals, patience: Option<Duration>) {
+        let is_under_way = totals.under_way[Carrier::Tcp as usize] > 0;
+        if std::mem::replace(&mut self.seen, totals.tcp) != totals.tcp {
+            self.is_silent = false;
+            self.since = None;
+        }
+        // Silent, it is not to have what it lost again, and may prove itself after a while.
+        if !totals.is_heard || is_under_way == self.is_silent {
+            self.since = None;
+        }
+        let silence = now.duration_since(*self.since.get_or_insert(now));
+        if self.is_silent {
+            self.is_silent = silence < SILENCE_REST;
+        } else if patience.is_some_and(|patience| silence >= patience) {
+            *self = Self {
+                is_silent: true,
+                seen: totals.tcp,
+                since: None,
+            };
+        }
+    }
+}
+
+/// A carrier may bring everything later than its rate says, by this factor.
+const PATIENCE: u32 = 4;
 
 #[derive(Clone, Copy)]
 enum Phase {
@@ -140,6 +187,8 @@ enum Phase {
         rate: f64,
         /// Its bytes at the beginning.
         before: u64,
+        /// Why it is to be used then.
+        reason: &'static str,
     },
     Chosen {
         carrier: Carrier,
@@ -160,6 +209,7 @@ impl Choice {
         Self {
             phase: Phase::Only(first),
             limit,
+            silence: Silence::default(),
         }
     }
 
@@ -197,18 +247,27 @@ impl Choice {
         let Some((carrier, rate)) = remembered else {
             return self.begin(now, totals);
         };
+        let reason = "was better here in an earlier transfer";
         if carrier == self.present() {
-            return Some(self.recall(now, totals, carrier, rate));
+            return Some(self.recall(now, totals, carrier, rate, reason));
         }
         self.phase = Phase::Remembered {
             carrier,
             rate,
             before: totals.bytes(carrier),
+            reason,
         };
         Some(Decision::Use(&BOTH))
     }
 
-    fn recall(&mut self, now: Instant, totals: Totals, carrier: Carrier, rate: f64) -> Decision {
+    fn recall(
+        &mut self,
+        now: Instant,
+        totals: Totals,
+        carrier: Carrier,
+        rate: f64,
+        reason: &str,
+    ) -> Decision {
         self.phase = Phase::Chosen {
             carrier,
             rate,
@@ -216,14 +275,36 @@ impl Choice {
             window: (now, totals.bytes(carrier)),
             began: now,
         };
-        let reason = format!("{} was better here in an earlier transfer", carrier.name());
-        Decision::Choose(carrier, reason)
+        Decision::Choose(carrier, format!("{} {reason}", carrier.name()))
     }
 
     /// TCP connections are there, and the user wants them to be used.
     pub(crate) fn prefer_tcp(&mut self) -> Option<Decision> {
         self.phase = Phase::Only(Carrier::Tcp);
         Some(Decision::Choose(Carrier::Tcp, "it was asked for".to_owned()))
+    }
+
+    /// Whether TCP brings nothing of what it has: QUIC is to send that as well where it has nothing else to do, and TCP
+    /// takes nothing more.
+    pub(crate) fn is_tcp_silent(&self) -> bool {
+        self.silence.is_silent
+    }
+
+    /// How long TCP may bring nothing while chunks are under way on it, as far as something is known of the path's
+    /// rate: each of its threads has one that shares the path with those of the others.
+    fn patience(&self, totals: &Totals) -> Option<Duration> {
+        let rate = match &self.phase {
+            // It is measured, and nothing else may take work.
+            Phase::Only(_) | Phase::Trial { is_proven: true, .. } => return None,
+            Phase::Trial { other, .. } => other.as_ref()?.rate(),
+            Phase::Remembered { rate, .. } | Phase::Chosen { rate, .. } => *rate,
+        };
+        let rate = self
+            .limit
+            .map_or(rate, |limit| rate.min(limit as f64 * LIMITED_SHARE));
+        let bytes = totals.under_way[Carrier::Tcp as usize] as f64 * CHUNK_BYTES as f64;
+        let time = Duration::try_from_secs_f64(bytes / rate.max(1.0)).ok()?;
+        Some((time * PATIENCE).max(SILENCE_MIN))
     }
 
     /// Whether it goes by what is remembered, and has not seen it carry yet.
@@ -235,6 +316,7 @@ impl Choice {
     pub(crate) fn lose_tcp(&mut self) -> Option<Decision> {
         let used_it = self.present() == Carrier::Tcp;
         self.phase = Phase::Only(Carrier::Quic);
+        self.silence = Silence::default();
         let told = "the TCP connections were lost".to_owned();
         used_it.then_some(Decision::Choose(Carrier::Quic, told))
     }
@@ -267,16 +349,32 @@ impl Choice {
     /// Looks at the counters; often.
     pub(crate) fn look(&mut self, now: Instant, totals: Totals) -> Option<Decision> {
         let limit = self.limit;
+        let patience = self.patience(&totals);
+        self.silence.look(now, &totals, patience);
         match &mut self.phase {
             Phase::Only(_) => None,
             Phase::Remembered {
                 carrier,
                 rate,
                 before,
+                reason,
             } => {
-                let (carrier, rate) = (*carrier, *rate);
+                let (carrier, rate, reason) = (*carrier, *rate, *reason);
                 let has_come = totals.bytes(carrier) > *before;
-                has_come.then(|| self.recall(now, totals, carrier, rate))
+                has_come.then(|| self.recall(now, totals, carrier, rate, reason))
+            }
+            Phase::Chosen {
+                carrier: Carrier::Tcp,
+                rate,
+                ..
+            } if self.silence.is_silent => {
+                self.phase = Phase::Remembered {
+                    carrier: Carrier::Tcp,
+                    rate: *rate,
+                    before: totals.tcp,
+                    reason: "carries again after a silence",
+                };
+                Some(Decision::Use(&BOTH))
             }
             Phase::Trial {
                 carrier,
@@ -299,7 +397,7 @@ impl Choice {
                 }
                 let next = other_than(carrier);
                 let Some((from, before)) = *start else {
-                    let is_alone = !totals.under_way[next as usize];
+                    let is_alone = totals.under_way[next as usize] == 0;
                     if is_alone && now.duration_since(*since) >= TRIAL_SETTLING {
                         *start = Some((now, totals));
                     }

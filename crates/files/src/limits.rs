@@ -25,6 +25,17 @@ pub const TCP_PATIENCE: Duration = Duration::from_millis(500);
 /// stand still, which stops the receiver's reading.
 pub const TCP_SILENCE_MAX: Duration = Duration::from_secs(20);
 
+/// How long TCP may bring nothing of what it has, at least, before QUIC sends that as well: a few round trips, and
+/// longer than most disks stand still.
+pub const SILENCE_MIN: Duration = Duration::from_secs(1);
+
+/// How long TCP gets nothing more after such a silence, once nothing is left under way on it.
+pub const SILENCE_REST: Duration = Duration::from_secs(5);
+
+/// How long nothing need be heard of a receiver, which has something to say each [`TURN`], before its silence about
+/// chunks says nothing.
+pub const HEARD_TIME_MAX: Duration = Duration::from_millis(500);
+
 /// How long a TCP connection carries nothing before one end asks whether the other is there, and between questions.
 pub const TCP_KEEPALIVE: Duration = Duration::from_secs(5);
 

@@ -187,17 +187,95 @@ fn a_trial_begins_once_nothing_of_the_other_carrier_is_under_way() {
         step(&mut choice, &mut clock, &mut totals, [2e8, 2e8], [1.0, 1.0]);
     }
     // What QUIC has taken arrives for three seconds more, and TCP gets a tenth of the path.
-    totals.under_way = [true, true];
+    totals.under_way = [2, 4];
     for _ in 0..60 {
         let decision = step(&mut choice, &mut clock, &mut totals, [2e8, 4e7], [1.0, 1.0]);
         assert!(!matches!(decision, Some(Decision::Choose(..))), "{decision:?}");
     }
-    totals.under_way = [false, true];
+    totals.under_way = [0, 4];
     let decision = decide(&mut choice, &mut clock, &mut totals, [2e8, 4e8], [1.0, 1.0]);
     assert!(
         matches!(decision, Some(Decision::Choose(Carrier::Tcp, _))),
         "{decision:?}"
     );
+}
+
+/// A choice in which TCP was remembered and chosen, by this rate.
+fn chosen_tcp(rate: f64) -> (Choice, Instant, Totals) {
+    let (clock, mut totals) = (Instant::now(), Totals::default());
+    let mut choice = Choice::new(Carrier::Quic, None);
+    choice.offer_tcp(clock, totals, Some((Carrier::Tcp, rate)));
+    totals.tcp = CHUNK as u64;
+    totals.under_way = [0, 4];
+    totals.is_heard = true;
+    let chosen = choice.look(clock, totals);
+    assert!(matches!(chosen, Some(Decision::Choose(Carrier::Tcp, _))));
+    (choice, clock, totals)
+}
+
+/// How long nothing comes of TCP before it is silent.
+fn silence(choice: &mut Choice, clock: &mut Instant, totals: &Totals) -> Option<Duration> {
+    let since = *clock;
+    for _ in 0..1_000 {
+        *clock += Duration::from_millis(50);
+        let decision = choice.look(*clock, *totals);
+        if choice.is_tcp_silent() {
+            assert_eq!(decision, Some(Decision::Use(&BOTH)));
+            return Some(*clock - since);
+        }
+        assert_eq!(decision, None);
+    }
+    None
+}
+
+#[test]
+fn where_tcp_falls_silent_quic_takes_work_until_it_carries_again() {
+    let (mut choice, mut clock, mut totals) = chosen_tcp(2e8);
+    let told = silence(&mut choice, &mut clock, &totals).expect("it is silent");
+    assert!(told >= SILENCE_MIN && told < 2 * SILENCE_MIN, "{told:?}");
+    totals.quic += 1;
+    totals.tcp += 1;
+    let decision = choice.look(clock, totals);
+    assert_eq!(
+        decision,
+        Some(Decision::Choose(
+            Carrier::Tcp,
+            "TCP carries again after a silence".to_owned()
+        ))
+    );
+    assert!(!choice.is_tcp_silent());
+}
+
+#[test]
+fn what_lost_everything_to_the_other_carrier_proves_itself_after_a_while() {
+    let (mut choice, mut clock, mut totals) = chosen_tcp(2e8);
+    silence(&mut choice, &mut clock, &totals).expect("it is silent");
+    totals.under_way = [6, 0];
+    let since = clock;
+    while choice.is_tcp_silent() {
+        clock += Duration::from_millis(50);
+        assert_eq!(choice.look(clock, totals), None);
+    }
+    assert!(clock - since >= SILENCE_REST);
+    totals.under_way = [6, 4];
+    totals.tcp += 1;
+    let decision = choice.look(clock, totals);
+    assert!(matches!(decision, Some(Decision::Choose(Carrier::Tcp, _))));
+}
+
+#[test]
+fn slow_paths_are_waited_for_and_so_are_receivers_that_say_nothing_and_carriers_that_have_nothing() {
+    // Four chunks of a path of 1 MiB a second.
+    let (mut choice, mut clock, totals) = chosen_tcp((1 << 20) as f64);
+    let told = silence(&mut choice, &mut clock, &totals).expect("it is silent");
+    assert!(told >= Duration::from_secs(16), "{told:?}");
+    let quiet = |change: fn(&mut Totals)| {
+        let (mut choice, mut clock, mut totals) = chosen_tcp(2e8);
+        change(&mut totals);
+        silence(&mut choice, &mut clock, &totals)
+    };
+    assert_eq!(quiet(|totals| totals.is_heard = false), None);
+    assert_eq!(quiet(|totals| totals.under_way = [0, 0]), None);
 }
 
 /// Chunks that threads send under a limit, as `send/lane.rs` does, in steps of virtual time.
@@ -226,7 +304,10 @@ impl Limited {
             choice: Choice::new(Carrier::Quic, Some(limit)),
             start: now,
             now,
-            totals: Totals::default(),
+            totals: Totals {
+                is_heard: true,
+                ..Totals::default()
+            },
             lanes: lanes.into_iter().map(|carrier| (carrier, now)).collect(),
             allowed: alone(Carrier::Quic),
             paths: [now; 2],
@@ -260,8 +341,8 @@ impl Limited {
             self.totals.cpu += Duration::from_secs_f64(CHUNK as f64 / 1e9 * costs[carrier as usize]);
         }
         for carrier in BOTH {
-            let mut under_way = self.arrivals.iter();
-            self.totals.under_way[carrier as usize] = under_way.any(|(_, of)| *of == carrier);
+            let under_way = self.arrivals.iter();
+            self.totals.under_way[carrier as usize] = under_way.filter(|(_, of)| *of == carrier).count();
         }
         let is_look = (now - self.start).as_millis().is_multiple_of(50);
         let decision = is_look.then(|| self.choice.look(now, self.totals)).flatten();

@@ -26,8 +26,8 @@ use crate::choice::{Choice, Decision, Totals};
 use crate::control::{Bell, Heard, Inbox, Outbox};
 use crate::error::TransferError;
 use crate::limits::{
-    CACHE_TURN, CHUNK_PRIORITY, CONTROL_PRIORITY, FAREWELL_TIME_MAX, QUIC_BUFFERS, QUIC_STREAMS, STREAMS_MAX,
-    TURN,
+    CACHE_TURN, CHUNK_PRIORITY, CONTROL_PRIORITY, FAREWELL_TIME_MAX, HEARD_TIME_MAX, QUIC_BUFFERS,
+    QUIC_STREAMS, STREAMS_MAX, TURN,
 };
 use crate::options::{Report, SendOptions, Source as Named, Transport};
 use crate::pool::Pool;
@@ -145,6 +145,8 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
             totals: Totals::default(),
             cached: Instant::now(),
             looked: Instant::now(),
+            heard: Instant::now(),
+            is_tcp_silent: false,
             has_tcp: false,
             is_told: false,
             reason: None,
@@ -212,6 +214,9 @@ struct Conversation<'scope, 'env> {
     totals: Totals,
     cached: Instant,
     looked: Instant,
+    /// When the receiver said something last.
+    heard: Instant,
+    is_tcp_silent: bool,
     has_tcp: bool,
     /// Whether the receiver knows that nothing more comes.
     is_told: bool,
@@ -251,7 +256,10 @@ impl<'scope> Conversation<'scope, '_> {
                         "it ended before everything was stored".to_owned(),
                     ));
                 }
-                Heard::Message(message) => self.handle(message)?,
+                Heard::Message(message) => {
+                    self.heard = Instant::now();
+                    self.handle(message)?;
+                }
                 Heard::Nothing => {}
                 Heard::End => return Err(TransferError::Lost("it stopped talking".to_owned())),
             }
@@ -370,7 +378,8 @@ impl<'scope> Conversation<'scope, '_> {
             cpu: self.totals.cpu + process_time(),
             limited: sending.limit.as_ref().map_or(Duration::ZERO, RateLimit::waited),
             left: sending.progress.bytes_left(),
-            under_way: [Carrier::Quic, Carrier::Tcp].map(|carrier| sending.desk.has_under_way(carrier)),
+            under_way: sending.desk.under_way(),
+            is_heard: now.duration_since(self.heard) < HEARD_TIME_MAX,
             ..self.totals
         };
         let decision = match (std::mem::replace(&mut self.has_tcp, has_tcp), has_tcp) {
@@ -395,6 +404,10 @@ impl<'scope> Conversation<'scope, '_> {
             }
         };
         self.decide(decision);
+        let is_silent = self.choice.is_tcp_silent();
+        if std::mem::replace(&mut self.is_tcp_silent, is_silent) != is_silent {
+            sending.desk.set_tcp_silent(is_silent);
+        }
         if now.duration_since(self.cached) >= CACHE_TURN {
             self.cached = now;
             self.keep_addresses();

@@ -121,9 +121,15 @@ impl Desk {
         self.change(|state| state.put_down(entry));
     }
 
-    /// Whether chunks are on their way by this carrier.
-    pub(super) fn has_under_way(&self, carrier: Carrier) -> bool {
-        self.state().has_under_way(carrier)
+    /// Threads of each carrier of which chunks are on their way.
+    pub(super) fn under_way(&self) -> [usize; 2] {
+        self.state().under_way()
+    }
+
+    /// Whether TCP brings nothing of what it has: QUIC sends that as well, where nothing else is to be done, and TCP
+    /// takes nothing.
+    pub(super) fn set_tcp_silent(&self, is_silent: bool) {
+        self.change(|state| state.set_tcp_silent(is_silent));
     }
 
     /// The receiver has these chunks: how many bytes of them came by each carrier.

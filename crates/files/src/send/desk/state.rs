@@ -1,7 +1,7 @@
 //! What is left to send, as plain data: entries that are open, their chunks that are wanted or to be hashed, and those
 //! under way. No lock, no clock, no file: sources are passed on as they came.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use files_proto::content::{Address, chunk_length};
@@ -52,6 +52,8 @@ pub(super) struct State {
     under_way: BTreeMap<(EntryId, u64), (Lane, Carrier)>,
     /// Carriers that take work.
     allowed: Vec<Carrier>,
+    /// Whether TCP brings nothing of what it has.
+    is_tcp_silent: bool,
     /// Files of which threads have chunks in their hands, and how many of them there may be.
     reading: usize,
     reading_max: Option<usize>,
@@ -172,14 +174,26 @@ impl State {
         self.allowed = carriers.to_vec();
     }
 
+    /// Whether TCP brings nothing of what it has.
+    pub(super) fn set_tcp_silent(&mut self, is_silent: bool) {
+        self.is_tcp_silent = is_silent;
+    }
+
     /// What a thread does next.
     pub(super) fn next(&mut self, lane: Lane, carrier: Carrier) -> Next {
         if self.is_over {
             return Next::Over;
         }
-        let is_allowed = self.allowed.contains(&carrier);
-        let job = is_allowed.then(|| self.take(lane, carrier)).flatten();
-        job.map_or(Next::Nothing, Next::Job)
+        let is_silent = carrier == Carrier::Tcp && self.is_tcp_silent;
+        if is_silent || !self.allowed.contains(&carrier) {
+            return Next::Nothing;
+        }
+        let mut job = self.take_body(lane, carrier);
+        if job.is_none() && self.is_tcp_silent {
+            self.send_again(|_, by| by == Carrier::Tcp);
+            job = self.take_body(lane, carrier);
+        }
+        job.or_else(|| self.take_hash()).map_or(Next::Nothing, Next::Job)
     }
 
     /// A chunk has been read.
@@ -196,10 +210,15 @@ impl State {
 
     /// A job could not be sent, because its carrier failed: others send it, and all that was under way on it.
     pub(super) fn lose(&mut self, lane: Lane) {
+        self.send_again(|other, _| other == lane);
+    }
+
+    /// What is under way on these carriers is to be sent once more.
+    fn send_again(&mut self, is_lost: impl Fn(Lane, Carrier) -> bool) {
         let lost: Vec<(EntryId, u64)> = self
             .under_way
             .iter()
-            .filter(|(_, (other, _))| *other == lane)
+            .filter(|(_, (lane, carrier))| is_lost(*lane, *carrier))
             .map(|(chunk, _)| *chunk)
             .collect();
         for (entry, index) in lost {
@@ -230,9 +249,10 @@ impl State {
         }
     }
 
-    /// Whether chunks are on their way by this carrier.
-    pub(super) fn has_under_way(&self, carrier: Carrier) -> bool {
-        self.under_way.values().any(|(_, by)| *by == carrier)
+    /// Threads of each carrier of which chunks are on their way.
+    pub(super) fn under_way(&self) -> [usize; 2] {
+        let lanes: BTreeSet<(Lane, Carrier)> = self.under_way.values().copied().collect();
+        [Carrier::Quic, Carrier::Tcp].map(|carrier| lanes.iter().filter(|(_, by)| *by == carrier).count())
     }
 
     /// The receiver has these chunks: how many bytes of them came by each carrier.
@@ -322,7 +342,7 @@ impl State {
         Some((open.source, arrived))
     }
 
-    fn take(&mut self, lane: Lane, carrier: Carrier) -> Option<Job> {
+    fn take_body(&mut self, lane: Lane, carrier: Carrier) -> Option<Job> {
         let enough = self.small_bytes >= PACK_BYTES_MAX as u64 / 2 || self.small.len() >= PACK_FILES_MAX;
         if enough && let Some(job) = self.take_pack(lane, carrier) {
             return Some(job);
@@ -347,9 +367,10 @@ impl State {
             }
             self.chunks.pop_front();
         }
-        if let Some(job) = self.take_pack(lane, carrier) {
-            return Some(job);
-        }
+        self.take_pack(lane, carrier)
+    }
+
+    fn take_hash(&mut self) -> Option<Job> {
         while let Some(entry) = self.hashes.front().copied() {
             if !self.may_read(entry) {
                 break;
@@ -479,6 +500,33 @@ mod tests {
         assert!(matches!(state.read(0, 3, [3; 32]), Step::Complete { .. }));
         let arrived = state.acknowledge(0, &Ranges::from_range(0..u64::from(u32::MAX)));
         assert_eq!(arrived.quic, 3 << 20);
+    }
+
+    /// FILE-19.
+    #[test]
+    fn what_a_silent_carrier_has_is_sent_by_the_other_one_after_all_else_and_once() {
+        let mut state = state(4 << 20);
+        offer(&mut state, 1, 5);
+        state.want(0, &Ranges::from_range(0..4)).unwrap();
+        assert_eq!(index_of(state.job(1, Carrier::Tcp)), 0);
+        assert_eq!(index_of(state.job(2, Carrier::Tcp)), 1);
+        state.want(1, &Ranges::from_range(0..1)).unwrap();
+        state.set_tcp_silent(true);
+        assert_eq!(state.under_way(), [0, 2]);
+        assert!(state.job(1, Carrier::Tcp).is_none(), "it would be lost as well");
+        let order: Vec<u64> = (0..5).map(|_| index_of(state.job(0, Carrier::Quic))).collect();
+        assert_eq!(order, [2, 3, 2_001, 0, 1]);
+        assert!(state.job(0, Carrier::Quic).is_none());
+        assert_eq!(state.under_way(), [1, 0]);
+        // What it is blamed for arrives by whichever is first.
+        let arrived = state.acknowledge(0, &Ranges::from_range(0..4));
+        assert_eq!((arrived.quic, arrived.tcp), (4 << 20, 0));
+        state.lose(1);
+        assert!(state.job(0, Carrier::Quic).is_none());
+        for index in [0, 1, 2, 3, 0] {
+            let step = state.read(0, index, [index as u8; 32]);
+            assert!(!matches!(step, Step::Changed), "{step:?}");
+        }
     }
 
     #[test]

@@ -1,0 +1,188 @@
+//! A TCP connection whose path carries nothing after the handshake, to a receiver that is heard by QUIC all the time.
+#![expect(clippy::unwrap_used, reason = "a failed step of a test fails the test")]
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use bytes::Bytes;
+use files::limits::{SILENCE_MIN, TCP_SILENCE_MAX, TURN};
+use files::{Progress, SendOptions, Source};
+use files_proto::Ranges;
+use files_proto::limits::RECORD_HEAD_BYTES;
+use files_proto::message::{CarrierKind, Decoder, Hello, Measure, Message, TcpOffer, Totals, VERSION};
+use files_proto::record::{Body, Chunk, RecordHead};
+use peer::blocking::{wait, wait_for};
+use peer::{Endpoint, Peer, PeerId, ReceiveStream, SecretKey, SendStream};
+use quic::{KeyIdentity, records};
+
+const CHUNKS: u64 = 64;
+
+/// What a sender remembers of earlier transfers: TCP was better on this machine, with 200 MB/s.
+fn remembered(receiver: PeerId) -> Vec<u8> {
+    let between = format!("{receiver} 127.0.0.1 127.0.0.1");
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let mut bytes = b"gwcarry1".to_vec();
+    bytes.extend_from_slice(digest(&SHA256, between.as_bytes()).as_ref());
+    bytes.push(1);
+    bytes.extend_from_slice(&200_000_000_u64.to_be_bytes());
+    bytes.extend_from_slice(&now.to_be_bytes());
+    let sum = digest(&SHA256, &bytes);
+    bytes.extend_from_slice(sum.as_ref());
+    bytes
+}
+
+/// A receiver of which the test decides what it reads.
+struct Receiver {
+    writer: SendStream,
+    reader: ReceiveStream,
+    decoder: Decoder,
+}
+
+impl Receiver {
+    fn say(&mut self, message: &Message) {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        wait(self.writer.write_chunk(Bytes::from(bytes))).unwrap();
+    }
+
+    /// The next message, if one comes soon.
+    fn hear(&mut self) -> Option<Message> {
+        loop {
+            if let Some(message) = self.decoder.next_message().unwrap() {
+                return Some(message);
+            }
+            let read = wait_for(TURN, self.reader.read_chunk(65_536))?;
+            self.decoder.push(&read.unwrap().unwrap());
+        }
+    }
+
+    /// What every receiver says all the time.
+    fn measure(&mut self) {
+        self.say(&Message::Measure(Measure {
+            carrier: CarrierKind::Quic,
+            bytes: 0,
+            elapsed_ns: 50_000_000,
+            cpu_ns: 1,
+        }));
+    }
+
+    /// Offers a port, and the connection that the sender makes to it, of which nothing is read.
+    fn take_tcp(&mut self) -> TcpStream {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let identity = KeyIdentity::from_seed(&[7; 32]);
+        self.say(&Message::TcpOffer(TcpOffer {
+            addresses: vec![listener.local_addr().unwrap()],
+            key: identity.public_key(),
+        }));
+        let key = loop {
+            if let Some(Message::TcpKey { key }) = self.hear() {
+                break key;
+            }
+        };
+        let (mut socket, _) = listener.accept().unwrap();
+        let config = records::accepting(&identity, b"gramway-files", key);
+        let mut tls = rustls::ServerConnection::new(config).unwrap();
+        tls.complete_io(&mut socket).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket
+    }
+}
+
+/// The chunk that a stream brings next, if one comes soon.
+fn next_chunk(stream: &mut ReceiveStream, come: &mut Vec<u8>) -> Option<u64> {
+    loop {
+        if let Some((head, body)) = come.split_first_chunk::<RECORD_HEAD_BYTES>() {
+            let head = RecordHead::decode(head).unwrap();
+            let Body::Chunk(Chunk { index, .. }) = head.body else {
+                panic!("{head:?}")
+            };
+            if body.len() >= head.stored_bytes as usize {
+                *come = body[head.stored_bytes as usize..].to_vec();
+                return Some(index);
+            }
+        }
+        let read = wait_for(TURN, stream.read_chunk(1 << 20))?;
+        come.extend_from_slice(&read.unwrap().unwrap());
+    }
+}
+
+/// Wants one chunk after the other until TCP has one, and waits until QUIC brings it, too.
+fn receive(peer: &Peer) -> Duration {
+    let (writer, reader) = wait(peer.accept()).unwrap();
+    let mut receiver = Receiver {
+        writer,
+        reader,
+        decoder: Decoder::default(),
+    };
+    receiver.say(&Message::Hello(Hello {
+        version: VERSION,
+        sender: false,
+        extensions: Vec::new(),
+    }));
+    let socket = receiver.take_tcp();
+    let mut stream = None;
+    let mut come = Vec::new();
+    let mut took = None;
+    for index in 0..CHUNKS {
+        let chunks = Ranges::from_range(index..index + 1);
+        receiver.say(&Message::Want { entry: 0, chunks });
+        let (began, mut has_tcp) = (Instant::now(), false);
+        loop {
+            receiver.measure();
+            receiver.hear();
+            assert!(began.elapsed() < TCP_SILENCE_MAX, "QUIC does not bring it");
+            has_tcp |= socket.peek(&mut [0]).is_ok();
+            if stream.is_none() {
+                stream = wait_for(TURN, peer.accept_one_way()).map(Result::unwrap);
+            }
+            let Some(stream) = &mut stream else { continue };
+            if let Some(came) = next_chunk(stream, &mut come) {
+                assert_eq!(came, index);
+                break;
+            }
+        }
+        let chunks = Ranges::from_range(index..index + 1);
+        receiver.say(&Message::Ack { entry: 0, chunks });
+        if has_tcp {
+            took = Some(began.elapsed());
+            break;
+        }
+    }
+    receiver.say(&Message::Stored {
+        entries: Ranges::from_range(0..1),
+    });
+    while !matches!(receiver.hear(), Some(Message::Done(_))) {}
+    receiver.say(&Message::Done(Totals::default()));
+    wait_for(TCP_SILENCE_MAX, peer.closed()).expect("it ends the connection");
+    took.expect("TCP is used")
+}
+
+/// FILE-19.
+#[test]
+fn a_chunk_that_a_silent_connection_has_comes_by_quic_long_before_the_connection_is_given_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, state) = (directory.path().join("file"), directory.path().join("state"));
+    fs::write(&path, vec![7; (CHUNKS as usize + 1) << 20]).unwrap();
+    fs::create_dir(&state).unwrap();
+    let bind = || Endpoint::bind(SecretKey::generate().unwrap(), "127.0.0.1:0".parse().unwrap()).unwrap();
+    let (sender, receiver) = (bind(), bind());
+    fs::write(state.join("carriers"), remembered(receiver.id())).unwrap();
+    let to_sender = wait(receiver.connect(sender.id(), &[sender.local_addr()])).unwrap();
+    let to_receiver = wait(sender.accept()).unwrap();
+    let options = SendOptions {
+        sources: vec![Source::Path(path)],
+        streams: Some(1),
+        state: Some(state),
+        ..SendOptions::default()
+    };
+    let took = thread::scope(|scope| {
+        let receiving = scope.spawn(|| receive(&to_sender));
+        let sent = files::send(&to_receiver, &options, &Progress::default()).unwrap();
+        assert_eq!(sent.stored, 1);
+        receiving.join().unwrap()
+    });
+    assert!(took >= SILENCE_MIN && took < TCP_SILENCE_MAX / 2, "{took:?}");
+}
