@@ -201,13 +201,6 @@ impl Progress {
         }
     }
 
-    /// Bytes that are still to come, once all that is sent is known: at most, because the receiver may have some.
-    pub(crate) fn bytes_left(&self) -> Option<u64> {
-        let count = |counter: Counter| self.0.counters[counter as usize].load(Ordering::Relaxed);
-        let is_known = self.0.manifest_complete.load(Ordering::Relaxed);
-        is_known.then(|| count(Counter::BytesTotal).saturating_sub(count(Counter::BytesDone)))
-    }
-
     /// Ends the transfer; what the receiver has stays, and is not sent again by a later one.
     pub fn cancel(&self) {
         self.0.cancelled.store(true, Ordering::SeqCst);

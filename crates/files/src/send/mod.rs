@@ -271,7 +271,9 @@ impl<'scope> Conversation<'scope, '_> {
         let sending = self.sending;
         match message {
             Message::Want { entry, chunks } => {
-                sending.desk.want(entry, &chunks)?;
+                let there = sending.desk.want(entry, &chunks)?;
+                sending.progress.add(Counter::BytesThere, there);
+                sending.progress.add(Counter::BytesDone, there);
                 let mut pipe = sending.pipe.lock().unwrap_or_else(PoisonError::into_inner);
                 // It can be read once.
                 let is_pipe = pipe.take_if(|pipe| *pipe == entry).is_some();
@@ -336,7 +338,7 @@ impl<'scope> Conversation<'scope, '_> {
     }
 
     fn stored(&mut self, (source, arrived): desk::Ended) {
-        self.count(arrived, u64::from(arrived.quic + arrived.tcp > 0));
+        self.count(arrived, u64::from(arrived.came() > 0));
         if let Some(source) = source {
             self.sending.progress.add(Counter::FilesDone, 1);
             self.sending.progress.tell(Event::Done {
@@ -350,9 +352,9 @@ impl<'scope> Conversation<'scope, '_> {
     fn count(&mut self, arrived: desk::Arrived, chunks: u64) {
         self.totals.quic += arrived.quic;
         self.totals.tcp += arrived.tcp;
-        self.sending
-            .progress
-            .add(Counter::BytesDone, arrived.quic + arrived.tcp);
+        let progress = &self.sending.progress;
+        progress.add(Counter::BytesThere, arrived.there);
+        progress.add(Counter::BytesDone, arrived.came() + arrived.there);
         self.sending.chunks_sent.fetch_add(chunks, Ordering::Relaxed);
     }
 
@@ -377,7 +379,7 @@ impl<'scope> Conversation<'scope, '_> {
         let totals = Totals {
             cpu: self.totals.cpu + process_time(),
             limited: sending.limit.as_ref().map_or(Duration::ZERO, RateLimit::waited),
-            left: sending.progress.bytes_left(),
+            left: sending.desk.left(),
             under_way: sending.desk.under_way(),
             is_heard: now.duration_since(self.heard) < HEARD_TIME_MAX,
             ..self.totals

@@ -66,9 +66,14 @@ impl Desk {
         self.state().is_complete()
     }
 
-    /// The receiver wants chunks.
-    pub(super) fn want(&self, entry: EntryId, chunks: &Ranges) -> Result<(), AnswerError> {
+    /// The receiver wants chunks: how many bytes it has by that.
+    pub(super) fn want(&self, entry: EntryId, chunks: &Ranges) -> Result<u64, AnswerError> {
         self.change(|state| state.want(entry, chunks))
+    }
+
+    /// Bytes that may have to come still, once that is known.
+    pub(super) fn left(&self) -> Option<u64> {
+        self.state().left()
     }
 
     /// The receiver asks for the addresses of all chunks: what is left to do until they are known.

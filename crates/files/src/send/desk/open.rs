@@ -1,9 +1,11 @@
 //! One entry that is open: which of its chunks are to be sent or hashed, and which addresses are known.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use files_proto::Ranges;
 use files_proto::content::{Address, RootBuilder, chunk_count};
+use files_proto::limits::CHUNK_BYTES;
 
 use crate::source::Source;
 
@@ -22,6 +24,11 @@ pub(super) struct Open {
     pub(super) known: u64,
     pub(super) is_asked: bool,
     pub(super) is_wanted: bool,
+    /// Bytes that may have to come still.
+    pub(super) left: u64,
+    /// Behind the last chunk that was wanted so far: receivers want in order, so that chunks before it are there, and
+    /// those behind may be wanted still.
+    wanted_until: u64,
     is_told: bool,
 }
 
@@ -41,7 +48,8 @@ pub(in crate::send) enum Step {
 impl Open {
     /// Addresses of its chunks that are known from before come with it.
     pub(super) fn new(source: Option<Arc<Source>>, known: Vec<Option<Address>>) -> Self {
-        let chunks = source.as_ref().map_or(0, |source| chunk_count(source.stamp.size));
+        let left = source.as_ref().map_or(0, |source| source.stamp.size);
+        let chunks = chunk_count(left);
         let mut addresses = known;
         addresses.resize(usize::try_from(chunks).unwrap_or(usize::MAX), None);
         let known = addresses.iter().flatten().count() as u64;
@@ -54,6 +62,8 @@ impl Open {
             known,
             is_asked: false,
             is_wanted: false,
+            left,
+            wanted_until: 0,
             is_told: false,
         }
     }
@@ -61,6 +71,25 @@ impl Open {
     /// Bytes.
     pub(super) fn size(&self) -> u64 {
         self.source.as_ref().map_or(0, |source| source.stamp.size)
+    }
+
+    /// These chunks are wanted: how many bytes the receiver has by that.
+    pub(super) fn want(&mut self, chunks: &Ranges) -> u64 {
+        let mut there = 0;
+        for range in chunks.iter() {
+            there += self.bytes(self.wanted_until..range.start);
+            self.wanted_until = self.wanted_until.max(range.end);
+            self.wanted.insert(range);
+        }
+        let wanted = self.wanted.iter().map(|range| self.bytes(range)).sum();
+        // What is wanted once more has been counted before.
+        self.left = self.left.saturating_sub(there).max(wanted);
+        there
+    }
+
+    fn bytes(&self, chunks: Range<u64>) -> u64 {
+        let [start, end] = [chunks.start, chunks.end].map(|chunk| (chunk * CHUNK_BYTES).min(self.size()));
+        end.saturating_sub(start)
     }
 
     /// Whether the addresses of all chunks are known.

@@ -60,13 +60,17 @@ pub(super) struct State {
     is_offered: bool,
     is_over: bool,
     totals: Totals,
+    /// Bytes of all files that may have to come still.
+    left: u64,
 }
 
-/// Of a carrier's chunks that the receiver has.
-#[derive(Clone, Copy, Debug, Default)]
+/// Bytes that the receiver has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::send) struct Arrived {
     pub(in crate::send) quic: u64,
     pub(in crate::send) tcp: u64,
+    /// Not sent.
+    pub(in crate::send) there: u64,
 }
 
 impl Arrived {
@@ -75,6 +79,11 @@ impl Arrived {
             Carrier::Quic => self.quic += bytes,
             Carrier::Tcp => self.tcp += bytes,
         }
+    }
+
+    /// What was sent.
+    pub(in crate::send) fn came(self) -> u64 {
+        self.quic + self.tcp
     }
 }
 
@@ -98,7 +107,9 @@ impl State {
     /// Takes an entry that is offered; addresses of its chunks that are known from before come with it.
     pub(super) fn offer(&mut self, entry: &Entry, source: Option<Arc<Source>>, known: Vec<Option<Address>>) {
         self.offers.offer(entry);
-        self.open.insert(entry.id, Open::new(source, known));
+        let open = Open::new(source, known);
+        self.left += open.left;
+        self.open.insert(entry.id, open);
     }
 
     /// Everything has been offered: what is told then.
@@ -112,31 +123,31 @@ impl State {
         self.is_offered && self.offers.open_entries() == 0
     }
 
-    /// The receiver wants chunks.
-    pub(super) fn want(&mut self, entry: EntryId, chunks: &Ranges) -> Result<(), AnswerError> {
+    /// The receiver wants chunks: how many bytes it has by that.
+    pub(super) fn want(&mut self, entry: EntryId, chunks: &Ranges) -> Result<u64, AnswerError> {
         let is_open = self.offers.handle_want(entry, chunks)?;
         if !is_open {
-            return Ok(());
+            return Ok(0);
         }
         let Some(open) = self.open.get_mut(&entry) else {
             // It failed meanwhile.
-            return Ok(());
+            return Ok(0);
         };
-        let Some(source) = &open.source else { return Ok(()) };
+        let Some(source) = &open.source else { return Ok(0) };
         let size = source.stamp.size;
         let is_first = !std::mem::replace(&mut open.is_wanted, true);
         if size <= PACKED_FILE_BYTES_MAX {
             // What wants nothing gets nothing.
             if chunks.is_empty() {
-                return Ok(());
+                return Ok(0);
             }
             self.small.push_back(entry);
             self.small_bytes += size;
-            return Ok(());
+            return Ok(0);
         }
-        chunks.iter().for_each(|range| {
-            open.wanted.insert(range);
-        });
+        self.left -= open.left;
+        let there = open.want(chunks);
+        self.left += open.left;
         if !self.chunks.contains(&entry) {
             self.chunks.push_back(entry);
         }
@@ -146,7 +157,13 @@ impl State {
                 self.hashes.push_back(entry);
             }
         }
-        Ok(())
+        Ok(there)
+    }
+
+    /// Bytes that may have to come still, once everything has been offered: those of files of which nothing is known,
+    /// and what is wanted of the others.
+    pub(super) fn left(&self) -> Option<u64> {
+        self.is_offered.then_some(self.left)
     }
 
     /// The receiver asks for the addresses of all chunks: what is left to do until they are known.
@@ -269,6 +286,11 @@ impl State {
                 }
             }
         }
+        if let Some(open) = self.open.get_mut(&entry) {
+            self.left -= open.left;
+            open.left = open.left.saturating_sub(arrived.came());
+            self.left += open.left;
+        }
         arrived
     }
 
@@ -322,6 +344,7 @@ impl State {
     fn close(&mut self, entry: EntryId, end: End) -> Option<Ended> {
         let open = self.open.remove(&entry)?;
         self.reading -= usize::from(open.in_hands > 0);
+        self.left -= open.left;
         let size = open.size();
         let mut arrived = Arrived::default();
         let under_way = self.under_way.range((entry, 0)..=(entry, u64::MAX));
@@ -336,6 +359,7 @@ impl State {
             End::Skipped => self.totals.skipped += 1,
             End::Failed => self.totals.failed += 1,
         }
+        arrived.there = open.left.saturating_sub(arrived.came());
         if end != End::Stored {
             arrived = Arrived::default();
         }
@@ -539,6 +563,39 @@ mod tests {
         assert_eq!(state.read(0, 0, [0; 32]), Step::More);
         assert!(matches!(state.read(0, 1, [1; 32]), Step::Complete { .. }));
         assert_eq!(state.read(0, 1, [9; 32]), Step::Changed);
+    }
+
+    #[test]
+    fn what_is_left_is_what_is_wanted_and_files_of_which_nothing_is_known() {
+        let mib = |count: u64| count << 20;
+        let mut state = state(mib(100) - 5);
+        offer(&mut state, 1, mib(20));
+        offer(&mut state, 2, mib(7));
+        assert_eq!(state.left(), None, "more may be offered");
+        state.end_offer();
+        assert_eq!(state.left(), Some(mib(127) - 5));
+        // A transfer that goes on: all but the first chunks are there, and nothing is known of what is behind them.
+        let wanted: Ranges = [1, 2, 40].into_iter().collect();
+        assert_eq!(state.want(0, &wanted).unwrap(), mib(38));
+        assert_eq!(state.left(), Some(mib(127 - 38) - 5));
+        assert_eq!(state.want(0, &Ranges::from_range(98..100)).unwrap(), mib(57));
+        assert_eq!(state.left(), Some(mib(5 + 27) - 5));
+        for expected in [1, 2, 40, 98, 99] {
+            assert_eq!(index_of(state.job(0, Carrier::Quic)), expected);
+        }
+        state.acknowledge(0, &Ranges::from_range(0..99));
+        assert_eq!(state.left(), Some(mib(1 + 27) - 5));
+        // One that is wanted as the chunks before leave (standard output), and one that is skipped.
+        assert_eq!(state.want(1, &Ranges::from_range(0..16)).unwrap(), 0);
+        assert_eq!(state.left(), Some(mib(1 + 27) - 5));
+        state.end(2, End::Skipped).unwrap();
+        assert_eq!(state.left(), Some(mib(1 + 20) - 5));
+        let (_, arrived) = state.stored(&Ranges::from_range(0..1)).unwrap().remove(0);
+        assert_eq!((arrived.came(), arrived.there), (mib(1) - 5, 0));
+        // Nothing of it was sent.
+        let (_, arrived) = state.stored(&Ranges::from_range(1..2)).unwrap().remove(0);
+        assert_eq!((arrived.came(), arrived.there), (0, mib(20)));
+        assert_eq!(state.left(), Some(0));
     }
 
     #[test]
