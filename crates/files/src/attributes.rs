@@ -1,6 +1,6 @@
 //! Extended attributes of users (`user.*`): others belong to the system that they are on.
 
-use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use files_proto::Attribute;
@@ -9,7 +9,7 @@ use rustix::fs::{XattrFlags, fsetxattr, lgetxattr, llistxattr};
 
 const PREFIX: &[u8] = b"user.";
 
-/// Those of a file, as many as a transfer carries; none where they cannot be read.
+/// Those of a file or directory, as many as a transfer carries; none where they cannot be read.
 pub(crate) fn of(path: &Path) -> Vec<Attribute> {
     let mut names = vec![0; ATTRIBUTES_BYTES_MAX];
     let Ok(length) = llistxattr(path, &mut names[..]) else {
@@ -37,19 +37,21 @@ pub(crate) fn of(path: &Path) -> Vec<Attribute> {
     attributes
 }
 
-/// Gives them to a file, as far as it takes them.
-pub(crate) fn apply(file: &File, attributes: &[Attribute]) {
+/// Gives them to a file or directory, as far as it takes them; others that it has stay.
+pub(crate) fn apply(file: impl AsFd, attributes: &[Attribute]) {
     for attribute in attributes
         .iter()
         .filter(|attribute| attribute.name.starts_with(PREFIX))
     {
         // A file system without them is no reason to have no file.
-        let _ = fsetxattr(file, &attribute.name[..], &attribute.value, XattrFlags::empty());
+        let _ = fsetxattr(&file, &attribute.name[..], &attribute.value, XattrFlags::empty());
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
 
     #[test]

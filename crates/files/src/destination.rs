@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use files_proto::Attribute;
 use files_proto::name::Rules;
 use rustix::fs::{
     Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Timespec, Timestamps,
@@ -21,6 +22,7 @@ use rustix::fs::{
     statat, symlinkat, syncfs, unlinkat, utimensat,
 };
 
+use crate::attributes;
 use crate::limits::DIRECTORIES_OPEN_MAX;
 use crate::processor::umask;
 
@@ -348,6 +350,12 @@ impl Destination {
             let _ = self.remove(beside);
         }
         renamed
+    }
+
+    /// Gives a directory extended attributes, before a mode that may forbid it.
+    pub(crate) fn give_attributes(&self, path: &Path, attributes: &[Attribute]) -> io::Result<()> {
+        attributes::apply(&*self.directory(path)?, attributes);
+        Ok(())
     }
 
     /// Mode, where it is to get one, and time of a directory, once everything is in it.

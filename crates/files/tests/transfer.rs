@@ -16,6 +16,7 @@ use files::{
 use peer::blocking::wait;
 use peer::{Endpoint, Peer, SecretKey};
 use rand::{Rng, SeedableRng};
+use rustix::fs::XattrFlags;
 
 const MIB: usize = 1 << 20;
 
@@ -494,6 +495,49 @@ fn a_directory_that_is_there_keeps_its_mode() {
     trial.run();
     assert_eq!(fs::metadata(trial.to("private")).unwrap().mode() & 0o777, 0o700);
     assert_eq!(fs::read(trial.to("private/file")).unwrap(), b"new");
+}
+
+/// FILE-7, FILE-9.
+#[test]
+fn attributes_of_files_and_directories_are_carried_where_both_users_want_it() {
+    let attribute = "user.gramway";
+    for (sends, takes) in [(true, true), (true, false), (false, true)] {
+        let mut trial = Trial::new();
+        (trial.send.xattrs, trial.receive.xattrs) = (sends, takes);
+        fs::create_dir_all(trial.from("sealed/deep")).unwrap();
+        fs::write(trial.from("sealed/deep/small"), "small").unwrap();
+        fs::write(trial.from("sealed/large"), random(3, 3 * MIB)).unwrap();
+        // One that is there has attributes of its own.
+        fs::create_dir_all(trial.to("sealed")).unwrap();
+        let names = ["", "sealed", "sealed/deep", "sealed/deep/small", "sealed/large"];
+        for name in names {
+            let set = rustix::fs::setxattr(trial.from(name), attribute, name.as_bytes(), XattrFlags::empty());
+            if set == Err(rustix::io::Errno::OPNOTSUPP) {
+                return;
+            }
+            set.unwrap();
+        }
+        rustix::fs::setxattr(trial.to("sealed"), "user.own", b"", XattrFlags::empty()).unwrap();
+        fs::set_permissions(trial.from("sealed/deep"), fs::Permissions::from_mode(0o555)).unwrap();
+        trial.run();
+        for name in names {
+            let mut value = [0; 64];
+            let got = rustix::fs::getxattr(trial.to(name), attribute, &mut value[..]);
+            let expected = (sends && takes).then_some(name.as_bytes());
+            assert_eq!(
+                got.ok().map(|length| &value[..length]),
+                expected,
+                "{name} {sends} {takes}"
+            );
+        }
+        let own = rustix::fs::getxattr(trial.to("sealed"), "user.own", &mut [0; 8][..]);
+        assert_eq!(own, Ok(0));
+        trial.compare();
+        for sealed in [trial.from("sealed/deep"), trial.to("sealed/deep")] {
+            // To be removed.
+            fs::set_permissions(sealed, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+    }
 }
 
 #[test]

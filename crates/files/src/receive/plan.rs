@@ -137,6 +137,7 @@ impl Planner<'_> {
             modified: entry.modified_ns,
             is_made: made.is_ok(),
             is_new: matches!(made, Ok(true)),
+            attributes: self.attributes(entry),
         };
         state.directories.insert(entry.id, directory);
         drop(state);

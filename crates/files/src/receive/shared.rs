@@ -127,6 +127,7 @@ pub(super) struct Directory {
     pub(super) is_made: bool,
     /// Whether it was not there before: others keep their modes.
     pub(super) is_new: bool,
+    pub(super) attributes: Vec<Attribute>,
 }
 
 impl Receiving {
@@ -251,7 +252,7 @@ impl Receiving {
         self.finish_directories();
     }
 
-    /// Gives directories that have ended, and in which everything is done, their modes and times.
+    /// Gives directories that have ended, and in which everything is done, their attributes, modes and times.
     pub(super) fn finish_directories(&self) {
         loop {
             let mut state = self.state();
@@ -264,7 +265,9 @@ impl Receiving {
                 && directory.is_made
             {
                 let mode = directory.is_new.then_some(directory.mode);
-                let finished = destination.finish_directory(&directory.path, mode, directory.modified);
+                let given = destination.give_attributes(&directory.path, &directory.attributes);
+                let finished = given
+                    .and_then(|()| destination.finish_directory(&directory.path, mode, directory.modified));
                 let mut state = self.state();
                 state.manifest.finish(entry);
                 state.stored.insert(entry..entry + 1);

@@ -62,7 +62,8 @@ fn confined_ends_keep_attributes_holes_and_links_and_find_what_was_moved() {
     symlink("/etc/hostname", from.join("outer")).unwrap();
     fs::write(from.join("left.tmp"), "").unwrap();
     let attribute = "user.comment";
-    let has_attributes = setxattr(from.join("large"), attribute, b"kept", XattrFlags::empty()).is_ok();
+    let set = |name| setxattr(from.join(name), attribute, b"kept", XattrFlags::empty());
+    let has_attributes = set("large").and_then(|()| set("deep")).is_ok();
     let send = [
         text(&from),
         "--xattrs",
@@ -93,9 +94,11 @@ fn confined_ends_keep_attributes_holes_and_links_and_find_what_was_moved() {
     assert_sparse(&tree.join("sparse"));
     assert!(!tree.join("left.tmp").exists());
     if has_attributes {
-        let mut value = [0; 16];
-        let length = getxattr(tree.join("large"), attribute, &mut value[..]).unwrap();
-        assert_eq!(&value[..length], b"kept");
+        for name in ["large", "deep"] {
+            let mut value = [0; 16];
+            let length = getxattr(tree.join(name), attribute, &mut value[..]).unwrap();
+            assert_eq!(&value[..length], b"kept");
+        }
     }
 
     // What is elsewhere is taken from there, and a hole where there were bytes.
