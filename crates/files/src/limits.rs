@@ -21,6 +21,10 @@ pub const TCP_SETUP_TIME_MAX: Duration = Duration::from_secs(3);
 /// trips, and no longer than a measurement of QUIC.
 pub const TCP_PATIENCE: Duration = Duration::from_millis(500);
 
+/// How long a user who asked for TCP waits before the sender says that there is none: both ends have tried by then, one
+/// after the other.
+pub const TCP_WAIT_MAX: Duration = Duration::from_secs(7);
+
 /// How long what was sent on a TCP connection may stay unacknowledged before the connection is lost: longer than disks
 /// stand still, which stops the receiver's reading.
 pub const TCP_SILENCE_MAX: Duration = Duration::from_secs(20);

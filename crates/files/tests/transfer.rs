@@ -351,6 +351,30 @@ fn every_carrier_carries_everything_and_is_told() {
 }
 
 #[test]
+fn who_asks_for_tcp_is_told_where_there_is_none() {
+    for (transport, expected) in [(Transport::Tcp, true), (Transport::Auto, false)] {
+        let mut trial = Trial::new();
+        fs::write(trial.from("file"), random(3, 2 * MIB)).unwrap();
+        trial.send.transport = transport;
+        trial.receive.transport = Transport::Quic;
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let telling = Arc::clone(&told);
+        let progress = Progress::new(move |event| {
+            if let Event::Problem { text, .. } = event {
+                telling.lock().unwrap().push(text);
+            }
+        });
+        let (sent, received) = trial.run_with(&progress, &Progress::default());
+        received.unwrap();
+        let reason = sent.unwrap().carrier_reason;
+        assert_eq!(reason.is_some(), expected, "{reason:?}");
+        let told = told.lock().unwrap();
+        assert_eq!(told.len(), usize::from(expected), "{told:?}");
+        assert!(told.iter().all(|text| text.contains("QUIC carries")), "{told:?}");
+    }
+}
+
+#[test]
 fn other_files_in_the_places_stay_unless_they_are_to_be_replaced() {
     let mut trial = Trial::new();
     fs::write(trial.from("file"), "new").unwrap();

@@ -27,7 +27,7 @@ use crate::control::{Bell, Heard, Inbox, Outbox};
 use crate::error::TransferError;
 use crate::limits::{
     CACHE_TURN, CHUNK_PRIORITY, CONTROL_PRIORITY, FAREWELL_TIME_MAX, HEARD_TIME_MAX, QUIC_BUFFERS,
-    QUIC_STREAMS, STREAMS_MAX, TURN,
+    QUIC_STREAMS, STREAMS_MAX, TCP_WAIT_MAX, TURN,
 };
 use crate::options::{Report, SendOptions, Source as Named, Transport};
 use crate::pool::Pool;
@@ -148,6 +148,8 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
             heard: Instant::now(),
             is_tcp_silent: false,
             has_tcp: false,
+            began: Instant::now(),
+            is_forgone: false,
             is_told: false,
             reason: None,
         };
@@ -157,6 +159,9 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
             other => other,
         };
         conversation.keep_addresses();
+        if result.is_ok() {
+            conversation.forgo_tcp(Duration::ZERO);
+        }
         report.carrier_reason = conversation.reason.take();
         if let Err(error) = &result
             && !matches!(error, TransferError::Lost(_) | TransferError::Aborted(_))
@@ -218,6 +223,9 @@ struct Conversation<'scope, 'env> {
     heard: Instant,
     is_tcp_silent: bool,
     has_tcp: bool,
+    began: Instant,
+    /// Whether it has been told that there is no TCP, which was asked for.
+    is_forgone: bool,
     /// Whether the receiver knows that nothing more comes.
     is_told: bool,
     reason: Option<String>,
@@ -367,6 +375,7 @@ impl<'scope> Conversation<'scope, '_> {
         }
         drop(telling);
         self.offer_tcp();
+        self.forgo_tcp(TCP_WAIT_MAX);
         let now = Instant::now();
         let has_tcp = sending.tcp_open.load(Ordering::SeqCst) > 0;
         if has_tcp == self.has_tcp && now.duration_since(self.looked) < TURN / 2 {

@@ -5,7 +5,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use files_proto::limits::CHUNK_BYTES;
 use files_proto::message::{Message, TcpOffer};
@@ -15,12 +15,13 @@ use rustls::ClientConfig;
 
 use super::lane::{Compressing, LaneThread};
 use super::{Conversation, Sending};
-use crate::carrier::RecordSender;
-use crate::carrier::tcp;
 use crate::carrier::tls::{PROTOCOL, TlsSender};
+use crate::carrier::{Carrier, RecordSender, tcp};
+use crate::choice::Decision;
 use crate::limits::{STREAMS_MAX, TCP_CONNECTIONS, TCP_PATIENCE};
 use crate::options::{Compress, Transport};
 use crate::pool::Pool;
+use crate::progress::Event;
 use crate::remembered::Between;
 use crate::session_key;
 
@@ -118,6 +119,22 @@ impl Conversation<'_, '_> {
             addresses: vec![SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))],
             key: tcp.key.public_key(),
         }));
+    }
+
+    /// Says that there is no TCP, where the user has asked for it and waited so long.
+    pub(super) fn forgo_tcp(&mut self, after: Duration) {
+        let is_asked = self.options.transport == Transport::Tcp;
+        let has_connected = self.sending.tcp_taken.load(Ordering::SeqCst) > 0;
+        if !is_asked || has_connected || self.is_forgone || self.began.elapsed() < after {
+            return;
+        }
+        self.is_forgone = true;
+        let reason = "TCP was asked for, and neither end reaches the other by it".to_owned();
+        self.sending.progress.tell(Event::Problem {
+            path: String::new(),
+            text: format!("{reason}; QUIC carries everything"),
+        });
+        self.decide(Some(Decision::Choose(Carrier::Quic, reason)));
     }
 
     /// Takes connections of the receiver, which has told its key.

@@ -1,7 +1,7 @@
 //! Networks that let little through, and less while a transfer runs.
 
 use super::*;
-use crate::peers::world::{FIRST_PORT, Open, World};
+use crate::peers::world::{FIRST_PORT, Kind, Open, PortRestricted, World};
 
 /// Two machines in networks of their own that are registered at one server, which listens in TCP's shape, too.
 fn world() -> World {
@@ -131,4 +131,93 @@ fn a_network_that_drops_tcp_and_then_udp_costs_no_byte() {
     assert_same(&from, &to.join("noise"));
     let meetings = receiver.stdout().matches("\"connected\"").count();
     assert_eq!(meetings, 1, "the connection never broke: {}", receiver.stdout());
+}
+
+/// A router with rules for UDP of this kind, which translates TCP as well and answers nobody outside, or refuses.
+fn set_router(world: &World, number: usize, kind: Kind, answer: &str) {
+    if kind == Open {
+        return;
+    }
+    let rules = format!(
+        "table ip streams {{
+            chain input {{ type filter hook input priority 0; iifname outside meta l4proto tcp {answer}; }}
+            chain out {{ type nat hook postrouting priority 100; oifname outside meta l4proto tcp masquerade; }}
+        }}"
+    );
+    world.routers[number].nft(&rules).unwrap();
+}
+
+/// FILE-19, FILE-36: whoever is behind a router that lets nobody in connects to the other end, and where both are, QUIC
+/// carries everything and that is said.
+#[test]
+fn whichever_end_is_behind_a_router_tcp_is_made_from_there_and_quic_carries_where_both_are() {
+    require_root!();
+    let directory = Directory::create_for_test().unwrap();
+    let from = directory.join("noise");
+    fs::write(&from, pattern(1, 20_000_000)).unwrap();
+    // Of the receiver and the sender.
+    let cases = [
+        ([Open, PortRestricted], "drop", "TCP", "it was asked for"),
+        ([PortRestricted, Open], "drop", "TCP", "it was asked for"),
+        (
+            [PortRestricted, Open],
+            "reject with tcp reset",
+            "TCP",
+            "it was asked for",
+        ),
+        (
+            [PortRestricted, PortRestricted],
+            "drop",
+            "QUIC",
+            "neither end reaches the other",
+        ),
+    ];
+    for (round, (kinds, answer, carrier, reason)) in cases.into_iter().enumerate() {
+        let world = World::new();
+        world.set_kinds(kinds, FIRST_PORT);
+        for (number, kind) in kinds.into_iter().enumerate() {
+            set_router(&world, number, kind, answer);
+        }
+        // Long enough for what is tried in vain, where it is.
+        let limit = if carrier == "QUIC" { "2M" } else { "4M" };
+        let link = directory.write(&format!("link-{round}"), world.link()).unwrap();
+        let to = directory.join(&format!("to-{round}"));
+        let [near, far] = &world.machines;
+        let [sending, receiving] =
+            [(far, "sender"), (near, "receiver")].map(|(at, name)| id(at, &directory, name));
+        let common = ["--rendezvous-file", text(&link), "--no-lan"];
+        let send = [
+            "send",
+            text(&from),
+            "--peer",
+            &receiving,
+            "--carrier",
+            "tcp",
+            "--limit",
+            limit,
+        ];
+        let mut sender = start(far, &directory, "sender", &[&send[..], &common].concat());
+        let receive = ["receive", "--peer", &sending, "--to", text(&to), "--json"];
+        let mut receiver = start(near, &directory, "receiver", &[&receive[..], &common].concat());
+        assert_done(&mut receiver);
+        assert_done(&mut sender);
+        assert_same(&from, &to.join("noise"));
+        assert!(
+            has_told_carrier(&receiver, carrier, reason),
+            "{kinds:?} {answer}: {}",
+            receiver.stdout()
+        );
+        let others = ["TCP", "QUIC"].into_iter().filter(|other| *other != carrier);
+        for other in others {
+            assert!(
+                !has_told_carrier(&receiver, other, ""),
+                "{kinds:?} {answer}: {}",
+                receiver.stdout()
+            );
+        }
+        let end = event(&receiver, "end");
+        assert!(end["carrier_reason"].as_str().unwrap().contains(reason), "{end}");
+        let is_said = sender.stderr().contains("QUIC carries everything");
+        assert_eq!(is_said, carrier == "QUIC", "{}", sender.stderr());
+    }
 }
