@@ -18,9 +18,10 @@ pub(crate) enum Extent {
 }
 
 /// System packages that the tests need.
-const PACKAGES: [Package; 15] = [
+const PACKAGES: [Package; 16] = [
     ("chromium", Sign::Program("chromium")),
     ("curl", Sign::Program("curl")),
+    ("faketime", Sign::Program("faketime")),
     ("iproute2", Sign::Program("ip")),
     ("iputils-ping", Sign::Program("ping")),
     ("miniupnpd-nftables", Sign::Program("miniupnpd")),

@@ -13,10 +13,10 @@ use std::time::SystemTime;
 
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::program::{PERMISSION, gramway_binary};
-use system_tests::require_root;
 use system_tests::source::pattern;
 use system_tests::topology::{PAIR_SERVER_V4, Pair};
 use system_tests::tunnel::{Server, with_mounts};
+use system_tests::{require_program, require_root};
 use testbed::directory::Directory;
 use testbed::namespace::Namespace;
 use testbed::process::Process;

@@ -3,6 +3,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::path::PathBuf;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -42,8 +43,43 @@ impl Random {
     }
 }
 
+/// A clock that a program has for itself, by libfaketime: what it reads, days from the machine's, while that is left
+/// alone. Monotonic time, and times of files, are the kernel's. It stands in the program's state directory, which
+/// Landlock lets it read.
+struct Clock(PathBuf);
+
+impl Clock {
+    fn new(state: &Path) -> Self {
+        fs::create_dir_all(state).unwrap();
+        let clock = Self(state.join("clock"));
+        clock.set(0);
+        clock
+    }
+
+    fn set(&self, days: i64) {
+        let beside = self.0.with_extension("new");
+        fs::write(&beside, format!("{days:+}d\n")).unwrap();
+        fs::rename(&beside, &self.0).unwrap();
+    }
+
+    fn give(&self, command: &mut Command) {
+        let directories = fs::read_dir("/usr/lib").unwrap();
+        let mut libraries =
+            directories.map(|entry| entry.unwrap().path().join("faketime/libfaketimeMT.so.1"));
+        let library = libraries.find(|library| library.exists());
+        command
+            .env("LD_PRELOAD", library.expect("the package brings it"))
+            .env("FAKETIME_TIMESTAMP_FILE", &self.0)
+            .env("FAKETIME_NO_CACHE", "1")
+            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+            .env("NO_FAKE_STAT", "1");
+    }
+}
+
 /// Two machines that know each other's IDs, and a tree of 32 MB.
 struct Two {
+    /// Of the sender and the receiver, where they have their own.
+    clocks: Option<[Clock; 2]>,
     pair: Pair,
     directory: Directory,
     from: PathBuf,
@@ -62,6 +98,7 @@ impl Two {
             fs::write(from.join(format!("deep/noise-{number}")), bytes).unwrap();
         }
         Self {
+            clocks: None,
             sender: id(&pair.server, &directory, "sender"),
             receiver: id(&pair.client, &directory, "receiver"),
             pair,
@@ -71,11 +108,43 @@ impl Two {
         }
     }
 
+    fn with_clocks() -> Self {
+        let two = Self::new();
+        let clocks = ["sender", "receiver"].map(|name| Clock::new(&two.directory.join(name)));
+        Self {
+            clocks: Some(clocks),
+            ..two
+        }
+    }
+
+    /// Sets both clocks, of the sender and the receiver.
+    fn set_clocks(&self, days: [i64; 2]) {
+        let clocks = self.clocks.as_ref().expect("they have clocks");
+        clocks.iter().zip(days).for_each(|(clock, days)| clock.set(days));
+    }
+
+    fn start(&self, number: usize, arguments: &[&str]) -> Process {
+        let (machine, name) = [(&self.pair.server, "sender"), (&self.pair.client, "receiver")][number];
+        let mut command = machine.command(gramway_binary());
+        command
+            .args(arguments)
+            .arg("--state")
+            .arg(self.directory.join(name));
+        if let Some(clocks) = &self.clocks {
+            clocks[number].give(&mut command);
+        }
+        Process::start(command, "gramway").unwrap()
+    }
+
     fn send(&self, limit: &str) -> Process {
+        self.send_from(text(&self.from), limit)
+    }
+
+    fn send_from(&self, what: &str, limit: &str) -> Process {
         let listen = format!("{PAIR_SERVER_V4}:{PORT}");
         let send = [
             "send",
-            text(&self.from),
+            what,
             "--peer",
             &self.receiver,
             "--listen",
@@ -84,7 +153,7 @@ impl Two {
             "--limit",
             limit,
         ];
-        start(&self.pair.server, &self.directory, "sender", &send)
+        self.start(0, &send)
     }
 
     fn receive(&self) -> Process {
@@ -100,7 +169,15 @@ impl Two {
             "--on-conflict",
             "overwrite",
         ];
-        start(&self.pair.client, &self.directory, "receiver", &receive)
+        self.start(1, &receive)
+    }
+
+    /// So many entries have come of those of one directory.
+    fn wait_for_entries(&self, count: usize) {
+        let deep = self.to.join("tree/deep");
+        wait_until("files come", PROGRAM_LIMIT, || {
+            fs::read_dir(&deep).is_ok_and(|entries| entries.count() >= count)
+        });
     }
 
     fn assert_all_there(&self) {
@@ -192,8 +269,7 @@ fn a_clock_that_jumps_between_two_runs_costs_nothing_that_has_come() {
     let two = Two::new();
     for jump in [|time: SystemTime| time - DAYS, |time: SystemTime| time + DAYS] {
         let (mut sender, mut receiver) = (two.send("8M"), two.receive());
-        let half = || fs::read_dir(two.to.join("tree/deep")).is_ok_and(|entries| entries.count() > 20);
-        wait_until("half of the files have come", PROGRAM_LIMIT, half);
+        two.wait_for_entries(20);
         receiver.kill();
         sender.kill();
         shift(&two.directory.join("sender"), jump);
@@ -218,4 +294,50 @@ fn a_clock_that_jumps_between_two_runs_costs_nothing_that_has_come() {
         assert!(sent < 25_000_000, "and was not sent again: {end}");
         fs::remove_dir_all(&two.to).unwrap();
     }
+}
+
+/// FILE-28. Both ends read other clocks than the machine's, which jump while files come and before a transfer goes on.
+#[test]
+fn clocks_that_jump_in_the_middle_of_a_transfer_and_before_it_goes_on_cost_nothing() {
+    require_root!();
+    require_program!("faketime");
+    let two = Two::with_clocks();
+    let days = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs() / 86_400;
+    let (year, back) = (366, 1 - i64::try_from(days).unwrap());
+    for [in_the_middle, between, at_last] in [
+        [[year, year], [back, back], [year, back]],
+        [[back, year], [year, year], [back, back]],
+    ] {
+        two.set_clocks([0, 0]);
+        let (mut sender, mut receiver) = (two.send("8M"), two.receive());
+        two.wait_for_entries(12);
+        two.set_clocks(in_the_middle);
+        two.wait_for_entries(24);
+        receiver.kill();
+        sender.kill();
+        two.set_clocks(between);
+        let (mut sender, mut receiver) = (two.send("8M"), two.receive());
+        two.wait_for_entries(34);
+        two.set_clocks(at_last);
+        assert_done(&mut receiver);
+        assert_done(&mut sender);
+        two.assert_all_there();
+        let end = event(&receiver, "end");
+        let [sent, there] = ["bytes_sent", "bytes_there"].map(|name| end[name].as_u64().unwrap());
+        assert!(there > 10_000_000, "what had come was there: {end}");
+        assert!(sent < 25_000_000, "and was not sent again: {end}");
+        fs::remove_dir_all(&two.to).unwrap();
+    }
+
+    // What has no time of its own has that of the sender's clock, which shows that the program reads it.
+    two.set_clocks([back, year]);
+    let (mut sender, mut receiver) = (two.send_from("-", "8M"), two.receive());
+    sender.tell("what is piped").unwrap();
+    sender.close_stdin();
+    assert_done(&mut receiver);
+    assert_done(&mut sender);
+    let piped = fs::read_dir(&two.to).unwrap().next().unwrap().unwrap();
+    assert_eq!(fs::read_to_string(piped.path()).unwrap(), "what is piped\n");
+    let modified = piped.metadata().unwrap().mtime();
+    assert!((0..=3 * 86_400).contains(&modified), "{modified}");
 }
