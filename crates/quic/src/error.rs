@@ -1,5 +1,6 @@
 //! What can fail in a connection's life, one error for each operation: setting up, connecting, streams, the end.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 /// Settings that TLS or QUIC refuses.
@@ -63,7 +64,7 @@ pub enum CloseReason {
     #[error("the peer restarted")]
     Reset,
     /// The peer's application closed the connection.
-    #[error("closed by the peer: {reason} (code {code:#x})")]
+    #[error("closed by the peer{} (code {code:#x})", Told(.reason))]
     ApplicationClosed {
         /// Application error code.
         code: u64,
@@ -109,6 +110,18 @@ pub enum CloseReason {
     Crowded,
 }
 
+/// The peer's words behind a colon, where it said any.
+struct Told<'a>(&'a str);
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            "" => Ok(()),
+            words => write!(formatter, ": {words}"),
+        }
+    }
+}
+
 /// Why a stream cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
@@ -118,4 +131,19 @@ pub enum StreamError {
     /// The stream or its connection is no longer there.
     #[error("the stream is closed")]
     Closed,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_closes_without_a_word_is_not_quoted() {
+        let closed = |reason: &str| CloseReason::ApplicationClosed {
+            code: 0x10,
+            reason: reason.to_owned(),
+        };
+        assert_eq!(closed("").to_string(), "closed by the peer (code 0x10)");
+        assert_eq!(closed("bye").to_string(), "closed by the peer: bye (code 0x10)");
+    }
 }

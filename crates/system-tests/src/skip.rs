@@ -21,6 +21,18 @@ pub fn skip(test: &str, reason: &str) {
         .unwrap_or_else(|error| panic!("the skip log {} cannot be written: {error}", path.display()));
 }
 
+/// The reason where a program is not installed, with what brings it. `cargo xtask setup` leaves out what is too large
+/// (CONTRIBUTING.md).
+#[must_use]
+pub fn missing(program: &str) -> String {
+    let brings = match program {
+        "promtool" => "apt-get install prometheus",
+        "tshark" => "apt-get install tshark",
+        _ => "cargo xtask setup",
+    };
+    format!("needs the program {program}; `{brings}` installs it")
+}
+
 /// Whether this process may make network namespaces.
 #[must_use]
 pub fn is_root() -> bool {
@@ -54,8 +66,7 @@ macro_rules! require_root {
 macro_rules! require_program {
     ($($name:expr),+ $(,)?) => {
         $(if $crate::skip::find(&[$name]).is_none() {
-            let reason = format!("needs the program {}; `cargo xtask setup` installs it", $name);
-            $crate::skip::skip($crate::test_name!(), &reason);
+            $crate::skip::skip($crate::test_name!(), &$crate::skip::missing($name));
             return;
         })+
     };

@@ -357,8 +357,8 @@ impl Registration {
                 self.reconnection.handle_connected(now, attempt);
             }
             Action::Role(ClientAction::Redirected { attempt }) => {
-                if let Some(address) = self.reconnection.address_of(attempt) {
-                    self.resting.add(now, attempt, address, self.random);
+                if let Some(known) = self.ways.known_of(attempt) {
+                    self.resting.add(now, attempt, known, self.random);
                 }
                 self.reconnection.handle_redirected(now, attempt);
             }

@@ -148,6 +148,12 @@ impl Ways {
         there.map_or(over, |way| way.known)
     }
 
+    /// How QUIC knows where an attempt or a connection goes.
+    pub(super) fn known_of(&self, attempt: AttemptId) -> Option<SocketAddr> {
+        let mut ways = self.ways.iter().filter(|way| way.attempt == attempt);
+        ways.next().map(|way| way.known)
+    }
+
     /// Names where trains go in place of where QUIC sends them.
     pub(super) fn redirect(&self, outbox: &mut Outbox) {
         let is_moved = self.ways.iter().any(|way| way.known != way.over);

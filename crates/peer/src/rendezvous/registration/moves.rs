@@ -42,11 +42,8 @@ impl Registration {
                 server_name,
             });
         };
-        let address = CarrierKind::of(over).mark(over);
-        while let Some(attempt) = self.resting.take_at(address) {
-            self.engine.abandon(now, attempt);
-        }
         let known = self.ways.add(attempt, over);
+        self.end_resting(now, known);
         let begun = self.engine.connect(
             now,
             attempt,
@@ -57,6 +54,14 @@ impl Registration {
         );
         if let Err(error) = begun {
             self.lose(now, attempt, Some(error.to_string()));
+        }
+    }
+
+    /// Closes the connection that rests at the genuine site and that QUIC knows by this address, where another one is
+    /// to begin: without connection IDs there is one at each. One that left from another port rests on.
+    fn end_resting(&mut self, now: Instant, known: SocketAddr) {
+        while let Some(attempt) = self.resting.take_at(known) {
+            self.engine.abandon(now, attempt);
         }
     }
 
@@ -217,8 +222,15 @@ impl Registration {
             .connection
             .filter(|attempt| self.ways.is_at_other_port(*attempt));
         if let Some(address) = connection.and_then(|attempt| self.reconnection.address_of(attempt)) {
-            self.go_over(now, address);
+            self.take_own_socket(now, address);
         }
+    }
+
+    /// All that comes there is the connection's from here on: one that rests there would hear nothing.
+    pub(super) fn take_own_socket(&mut self, now: Instant, address: SocketAddr) {
+        let resting = self.ways.known(address);
+        self.go_over(now, address);
+        self.end_resting(now, resting);
     }
 
     fn go_over(&mut self, now: Instant, over: SocketAddr) {

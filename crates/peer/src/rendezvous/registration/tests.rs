@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use packet::{CarrierKind, Ecn, Path};
 use quic::{Certificates, Endpoint, EndpointParameters, Outbox, ServerParameters};
 use tunnel_proto::rendezvous::{Message, PROTOCOL, Rendezvous as Meeting};
-use tunnel_proto::{Engine, EngineConfig, Server, SoleOwner, Token};
+use tunnel_proto::{Action, ClientAction, Engine, EngineConfig, Server, SoleOwner, Token};
 
 use super::super::inbox::Inbox;
 use super::super::link::Rendezvous;
@@ -285,9 +285,8 @@ fn a_registration_that_only_received_leaves_udp_that_falls_silent() {
     assert_eq!((site.carrier(), site.registrations), (Some(CarrierKind::Tcp), 1));
 }
 
-/// RDV-19.
-#[test]
-fn all_attempts_but_the_first_at_a_server_with_a_cover_leave_from_ports_of_their_own() {
+/// Of a server whose cover is the site of this name.
+fn behind_a_cover(now: Instant) -> Registration {
     let mut key = [0; 32];
     key[0] = 9;
     let link = tunnel_proto::link::Link {
@@ -301,10 +300,36 @@ fn all_attempts_but_the_first_at_a_server_with_a_cover_leave_from_ports_of_their
         name: String::new(),
     };
     let rendezvous = Rendezvous::from_link(&link.reveal()).unwrap();
+    Registration::new(now, &rendezvous, &SecretKey::from_bytes([3; 32]), [1; 32]).unwrap()
+}
+
+/// QR1-19, RDV-19.
+#[test]
+fn an_attempt_from_another_port_leaves_a_connection_that_rests_at_the_genuine_site_alone() {
+    let now = Instant::now();
+    let mut registration = behind_a_cover(now);
+    registration.handle_timeout(now);
+    registration.settle(now);
+    let first = registration.ways.attempts_over(server_address())[0];
+    let redirected = ClientAction::Redirected { attempt: first };
+    registration.carry_out(now, Action::Role(redirected));
+    let over = CarrierKind::Udp.stand_in(server_address(), 900);
+    registration.begin(now, 900, over, "site.test".to_owned());
+    registration.handle_socket_opened(now, over, Ok(TCP_PAYLOAD));
+    let rests = |registration: &Registration| registration.resting.poll_timeout().is_some();
+    assert!(rests(&registration));
+    // Once its connection is up, all that comes to the endpoint's port is that one's.
+    registration.watch_from(now, 900);
+    registration.take_own_socket(now, server_address());
+    assert!(!rests(&registration));
+}
+
+/// RDV-19.
+#[test]
+fn all_attempts_but_the_first_at_a_server_with_a_cover_leave_from_ports_of_their_own() {
     let mut now = Instant::now();
     let end = now + 30 * SECOND;
-    let mut registration =
-        Registration::new(now, &rendezvous, &SecretKey::from_bytes([3; 32]), [1; 32]).unwrap();
+    let mut registration = behind_a_cover(now);
     let mut overs = Vec::new();
     let mut open = Vec::new();
     while now < end {
