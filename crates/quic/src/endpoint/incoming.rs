@@ -285,8 +285,13 @@ impl Endpoint {
         let has_shaken_hands = CarrierKind::of(remote) == CarrierKind::Tcp;
         let is_validated =
             core.remote_address_validated() || !core.may_retry() || self.is_covered || has_shaken_hands;
+        // Peers of the machine itself: nobody outside can forge such an address. Behind a server's there may be a proxy.
+        let is_inside = self.peers.is_some() && remote.ip().to_canonical().is_loopback();
         let connections = self.open + self.undecided.entries.len();
-        match self.admission.judge(now, remote.ip(), is_validated, connections) {
+        match self
+            .admission
+            .judge(now, remote.ip(), is_validated || is_inside, connections)
+        {
             Verdict::Accept if self.undecided.has_room(datagram.len()) => {
                 if let Some(stranger) = self.admission.in_the_way_of(now, remote.ip()) {
                     self.push_out(now, stranger);

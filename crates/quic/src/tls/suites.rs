@@ -1,6 +1,8 @@
 //! The cipher suites of a provider without what QUIC does not use: rustls makes keys of TLS records, which QUIC has none
 //! of (RFC 9001 section 4), and the packet keys of an update that may never come (section 6). Each would be an expanded
-//! AEAD key of 600 bytes, and the time to expand it.
+//! AEAD key of 600 bytes, and the time to expand it. What is not packets is ring's for both libraries: a key of header
+//! protection is half as long as that of aws-lc, which could decrypt, too, and its hashes and HKDF make no contexts on
+//! the heap.
 
 use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 
@@ -27,19 +29,30 @@ pub(crate) fn suites(aead: Aead) -> impl Iterator<Item = &'static Tls13CipherSui
 
 fn lean(suites: &[SupportedCipherSuite]) -> Vec<Tls13CipherSuite> {
     let suites = suites.iter().filter_map(SupportedCipherSuite::tls13);
-    let lean = |suite: &Tls13CipherSuite| Tls13CipherSuite {
-        common: CipherSuiteCommon {
-            suite: suite.common.suite,
-            hash_provider: suite.common.hash_provider,
-            confidentiality_limit: suite.common.confidentiality_limit,
-        },
-        hkdf_provider: suite.hkdf_provider,
-        aead_alg: Box::leak(Box::new(NoRecords(suite.aead_alg))),
-        quic: suite
-            .quic
-            .map(|quic| &*Box::leak(Box::new(OnDemand(quic))) as &dyn Algorithm),
+    let lean = |suite: &Tls13CipherSuite| {
+        let small = of_ring(suite).unwrap_or(suite);
+        Tls13CipherSuite {
+            common: CipherSuiteCommon {
+                suite: suite.common.suite,
+                hash_provider: small.common.hash_provider,
+                confidentiality_limit: suite.common.confidentiality_limit,
+            },
+            hkdf_provider: small.hkdf_provider,
+            aead_alg: Box::leak(Box::new(NoRecords(suite.aead_alg))),
+            quic: suite.quic.map(|packets| {
+                let headers = small.quic.unwrap_or(packets);
+                &*Box::leak(Box::new(OnDemand { packets, headers })) as &dyn Algorithm
+            }),
+        }
     };
     suites.map(lean).collect()
+}
+
+/// The same suite by ring.
+fn of_ring(suite: &Tls13CipherSuite) -> Option<&'static Tls13CipherSuite> {
+    let mut suites = ring::ALL_CIPHER_SUITES.iter();
+    let same = suites.find(|entry| entry.suite() == suite.common.suite);
+    same.and_then(SupportedCipherSuite::tls13)
 }
 
 /// Makes no keys for TLS records.
@@ -91,27 +104,30 @@ impl MessageDecrypter for NoRecord {
 }
 
 /// Expands packet keys when they are used.
-struct OnDemand(&'static dyn Algorithm);
+struct OnDemand {
+    packets: &'static dyn Algorithm,
+    headers: &'static dyn Algorithm,
+}
 
 impl Algorithm for OnDemand {
     fn packet_key(&self, key: AeadKey, iv: Iv) -> Box<dyn PacketKey> {
         Box::new(Unexpanded {
-            algorithm: self.0,
+            algorithm: self.packets,
             secret: Mutex::new(Some((key, iv))),
             expanded: OnceLock::new(),
         })
     }
 
     fn header_protection_key(&self, key: AeadKey) -> Box<dyn HeaderProtectionKey> {
-        self.0.header_protection_key(key)
+        self.headers.header_protection_key(key)
     }
 
     fn aead_key_len(&self) -> usize {
-        self.0.aead_key_len()
+        self.packets.aead_key_len()
     }
 
     fn fips(&self) -> bool {
-        self.0.fips()
+        self.packets.fips()
     }
 }
 
@@ -163,7 +179,33 @@ impl PacketKey for Unexpanded {
 
 #[cfg(test)]
 mod tests {
+    use rustls::Side;
+    use rustls::quic::{Suite, Version};
+
     use super::*;
+
+    #[test]
+    fn headers_are_masked_as_the_library_masks_them() {
+        for (aead, library) in [
+            (Aead::AwsLc, aws_lc_rs::ALL_CIPHER_SUITES),
+            (Aead::Ring, ring::ALL_CIPHER_SUITES),
+        ] {
+            for suite in suites(aead) {
+                let same = library.iter().find(|entry| entry.suite() == suite.common.suite);
+                let original = same.and_then(SupportedCipherSuite::tls13).unwrap();
+                let masked = |suite: &'static Tls13CipherSuite| {
+                    let quic = suite.quic.unwrap();
+                    let keys = Suite { suite, quic }.keys(&[7; 8], Side::Client, Version::V1);
+                    let (mut first, mut number) = (0x43, [1, 2, 3, 4]);
+                    let sample = [9; 16];
+                    let key = &keys.local.header;
+                    key.encrypt_in_place(&sample, &mut first, &mut number).unwrap();
+                    (first, number)
+                };
+                assert_eq!(masked(suite), masked(original));
+            }
+        }
+    }
 
     #[test]
     fn a_packet_key_is_expanded_by_its_first_use_and_seals_like_that_of_the_library() {

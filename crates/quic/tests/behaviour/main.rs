@@ -15,6 +15,7 @@ mod incoming;
 mod keys;
 mod limits;
 mod path_mtu;
+mod peers;
 mod profiles;
 mod restart;
 mod shards;
