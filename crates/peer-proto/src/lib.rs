@@ -16,6 +16,7 @@ mod event;
 pub mod frame;
 mod id;
 mod incoming;
+mod lazy;
 pub mod limits;
 mod paths;
 mod payloads;

@@ -7,6 +7,7 @@ use quic::{CloseReason, ConnectionKey, StreamId};
 
 use crate::id::PeerId;
 use crate::incoming::Incoming;
+use crate::lazy::Lazy;
 use crate::paths::Paths;
 use crate::peers::{Inbound, Share};
 use crate::race::Race;
@@ -31,8 +32,8 @@ pub(crate) struct Peer {
     pub(crate) generation: u32,
     pub(crate) id: Option<PeerId>,
     pub(crate) stage: Stage,
-    pub(crate) sender: Sender,
-    pub(crate) receiver: Receiver,
+    pub(crate) sender: Lazy<Sender>,
+    pub(crate) receiver: Lazy<Receiver>,
     pub(crate) incoming: Incoming,
     /// The program's streams towards us.
     pub(crate) inbound: Inbound,
@@ -60,7 +61,28 @@ pub(crate) struct Peer {
 impl Peer {
     /// Whether the program may read a message, or the rest of a stream after the end of the connection.
     pub(crate) fn has_unread(&self) -> bool {
-        self.receiver.waiting() > 0 || self.inbound.has_rests()
+        self.waiting() > 0 || self.inbound.has_rests()
+    }
+
+    /// Messages that the program may read.
+    pub(crate) fn waiting(&self) -> usize {
+        self.receiver.get().map_or(0, Receiver::waiting)
+    }
+
+    /// When an acknowledgement of messages is due.
+    pub(crate) fn ack_due(&self) -> Option<Instant> {
+        self.receiver.get().and_then(Receiver::ack_due)
+    }
+
+    /// Whether what can be read fills the bound by itself.
+    pub(crate) fn is_queue_full(&self) -> bool {
+        self.receiver.get().is_some_and(Receiver::is_queue_full)
+    }
+
+    /// Bytes of what came and is not read.
+    pub(crate) fn unread_bytes(&self) -> usize {
+        let of_messages = self.receiver.get().map_or(0, Receiver::bytes);
+        of_messages + self.incoming.bytes() + self.inbound.rest_bytes()
     }
 
     pub(crate) fn connection(&self) -> Option<ConnectionKey> {
@@ -68,5 +90,15 @@ impl Peer {
             Stage::Connected(connection) => Some(connection),
             Stage::Connecting(_) | Stage::Accepting(_) | Stage::Ended => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_has_exchanged_nothing_takes_less_than_half_a_kibibyte() {
+        assert!(size_of::<Peer>() < 512, "{}", size_of::<Peer>());
     }
 }

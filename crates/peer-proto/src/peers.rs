@@ -26,12 +26,11 @@ use quic::{ConnectionKey, Endpoint, EndpointParameters, Outbox, PeerParameters};
 use crate::event::Event;
 use crate::id::PeerId;
 use crate::incoming::Incoming;
+use crate::lazy::Lazy;
 use crate::limits::PROTOCOL;
 use crate::paths::Routes;
 use crate::payloads::Payloads;
 use crate::peer::{Peer, Stage};
-use crate::receiver::Receiver;
-use crate::sender::Sender;
 use bound::Bound;
 pub(crate) use inbound::Inbound;
 use meeting::Checks;
@@ -157,8 +156,8 @@ impl Peers {
             counted: 0,
             share: Share::default(),
             stage,
-            sender: Sender::new(self.send_bytes_max),
-            receiver: Receiver::new(self.message_bytes_max, self.udp_payload_max),
+            sender: Lazy::default(),
+            receiver: Lazy::default(),
             incoming: Incoming::new(self.message_bytes_max),
             inbound: Inbound::default(),
             untyped: Default::default(),
@@ -304,7 +303,9 @@ impl Peers {
                 peer.timer = None;
                 if let Stage::Connected(connection) = peer.stage {
                     let round_trip = self.quic.round_trip(connection).unwrap_or_default();
-                    peer.sender.handle_timeout(now, round_trip);
+                    if let Some(sender) = peer.sender.get_mut() {
+                        sender.handle_timeout(now, round_trip);
+                    }
                     self.quic.mark_ready(connection);
                 }
                 self.give_up_stalled(now, index);

@@ -1,6 +1,6 @@
 //! A connection's side of the program: what has come for it, and who waits for what.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -40,12 +40,12 @@ pub(crate) struct Face {
     pub(crate) opened: [VecDeque<StreamId>; 2],
     pub(crate) acceptors: [Wakers; 2],
     pub(crate) openers: [Wakers; 2],
-    pub(crate) readers: HashMap<StreamId, Wakers>,
-    pub(crate) writers: HashMap<StreamId, Wakers>,
+    pub(crate) readers: BTreeMap<StreamId, Wakers>,
+    pub(crate) writers: BTreeMap<StreamId, Wakers>,
     /// Codes with which the peer stopped our streams.
-    pub(crate) stopped: HashMap<StreamId, u64>,
+    pub(crate) stopped: BTreeMap<StreamId, u64>,
     /// Streams that the peer has completely.
-    pub(crate) finished: HashSet<StreamId>,
+    pub(crate) finished: BTreeSet<StreamId>,
     pub(crate) tickets: HashMap<Ticket, Arc<TicketState>>,
     /// What changed about the path.
     pub(crate) news: News<PeerEvent>,
@@ -70,10 +70,10 @@ impl Face {
             opened: Default::default(),
             acceptors: Default::default(),
             openers: Default::default(),
-            readers: HashMap::new(),
-            writers: HashMap::new(),
-            stopped: HashMap::new(),
-            finished: HashSet::new(),
+            readers: BTreeMap::new(),
+            writers: BTreeMap::new(),
+            stopped: BTreeMap::new(),
+            finished: BTreeSet::new(),
             tickets: HashMap::new(),
             news: News::default(),
         }

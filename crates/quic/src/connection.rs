@@ -53,14 +53,16 @@ impl StreamGrants {
 
     /// Of peers, whoever began the connection.
     pub(crate) const PEER: Self = {
-        let grant = Some(StreamGrant {
-            unused: limits::PEER_STREAMS_UNUSED,
-            at_first: limits::PEER_STREAMS_AT_FIRST,
-            at_most: limits::PEER_STREAMS,
-        });
+        const fn grant(unused: u32) -> Option<StreamGrant> {
+            Some(StreamGrant {
+                unused,
+                at_first: limits::PEER_STREAMS_AT_FIRST,
+                at_most: limits::PEER_STREAMS,
+            })
+        }
         Self {
-            bidirectional: grant,
-            unidirectional: grant,
+            bidirectional: grant(limits::PEER_STREAMS_UNUSED[0]),
+            unidirectional: grant(limits::PEER_STREAMS_UNUSED[1]),
         }
     };
 

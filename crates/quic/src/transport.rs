@@ -31,8 +31,8 @@ impl Rights {
 
     /// A peer that we chose.
     pub(crate) const PEER: Self = Self {
-        bidirectional_streams: limits::PEER_STREAMS_UNUSED,
-        unidirectional_streams: limits::PEER_STREAMS_UNUSED,
+        bidirectional_streams: limits::PEER_STREAMS_UNUSED[0],
+        unidirectional_streams: limits::PEER_STREAMS_UNUSED[1],
         ..Self::SERVER
     };
 
@@ -43,6 +43,15 @@ impl Rights {
             bidirectional_streams: may.unauthenticated_streams,
             unidirectional_streams: limits::UNIDIRECTIONAL_STREAMS,
             keeps_alive: false,
+        }
+    }
+
+    /// Whoever asks for a connection between peers.
+    pub(crate) fn of_strange_peer(may: &ConnectionLimits) -> Self {
+        Self {
+            bidirectional_streams: may.unauthenticated_streams.min(Self::PEER.bidirectional_streams),
+            unidirectional_streams: Self::PEER.unidirectional_streams,
+            ..Self::of_stranger(may)
         }
     }
 }

@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use super::{PeerKey, Peers};
 use crate::limits::{RECEIVE_BYTES_MAX, RECEIVE_BYTES_RESERVED};
+use crate::receiver::Receiver;
 
 #[derive(Debug)]
 pub(super) struct Bound {
@@ -91,13 +92,26 @@ impl Peers {
     pub(super) fn set_bound(&mut self, index: usize) {
         let may_exceed = self.bound.has_room() || self.bound.favours(index);
         let room = self.bound.of_peer();
-        if let Some(peer) = self.peers[index].as_deref_mut() {
+        let Some(peer) = self.peers[index].as_deref_mut() else {
+            return;
+        };
+        if let Some(receiver) = peer.receiver.get_mut() {
             if peer.is_accepted {
-                peer.receiver.set_bound(room, may_exceed);
+                receiver.set_bound(room, may_exceed);
             } else {
-                peer.receiver.set_bound(RECEIVE_BYTES_RESERVED, false);
+                receiver.set_bound(RECEIVE_BYTES_RESERVED, false);
             }
         }
+    }
+
+    /// The same before something is given to it, which may be its first use.
+    pub(super) fn use_receiver(&mut self, index: usize) {
+        let (message_bytes_max, udp_payload_max) = (self.message_bytes_max, self.udp_payload_max);
+        if let Some(peer) = self.peers[index].as_deref_mut() {
+            peer.receiver
+                .used(|| Receiver::new(message_bytes_max, udp_payload_max));
+        }
+        self.set_bound(index);
     }
 
     /// Counts what the peer keeps.
@@ -105,10 +119,10 @@ impl Peers {
         let Some(peer) = self.peers[index].as_deref_mut() else {
             return;
         };
-        let bytes = peer.receiver.bytes() + peer.incoming.bytes() + peer.inbound.rest_bytes();
+        let bytes = peer.unread_bytes();
         self.bound.bytes = self.bound.bytes - peer.counted + bytes;
         peer.counted = bytes;
-        let (holds_back, is_stuck) = (peer.incoming.holds_back(), peer.receiver.is_queue_full());
+        let (holds_back, is_stuck) = (peer.incoming.holds_back(), peer.is_queue_full());
         let completed = peer.incoming.completed();
         if holds_back && self.bound.of_peer() < RECEIVE_BYTES_MAX {
             self.bound.squeezed_at.get_or_insert(self.bound.of_peer());
@@ -138,7 +152,11 @@ impl Peers {
             return;
         };
         let is_spared = peer.inbound.has_unread() && self.quic.may_lack_credit(connection);
-        let (quic, receiver) = (&mut self.quic, &mut peer.receiver);
+        // Without it nothing was read of any message.
+        let Some(receiver) = peer.receiver.get_mut() else {
+            return;
+        };
+        let quic = &mut self.quic;
         let given_up = peer
             .incoming
             .give_up_stalled(now, excess, is_spared, quic, connection, receiver);
@@ -160,9 +178,9 @@ impl Peers {
     fn favour_next(&mut self, index: usize) {
         let count = self.peers.len();
         let waits = |index: &usize| {
-            self.peers[*index].as_deref().is_some_and(|peer| {
-                peer.is_accepted && peer.incoming.holds_back() && !peer.receiver.is_queue_full()
-            })
+            self.peers[*index]
+                .as_deref()
+                .is_some_and(|peer| peer.is_accepted && peer.incoming.holds_back() && !peer.is_queue_full())
         };
         let next = (1..=count).map(|step| (index + step) % count).find(waits);
         self.bound.favoured = next.and_then(|next| {

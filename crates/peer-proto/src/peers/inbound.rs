@@ -80,7 +80,7 @@ impl Inbound {
     }
 
     /// Bytes of rests.
-    pub(super) fn rest_bytes(&self) -> usize {
+    pub(crate) fn rest_bytes(&self) -> usize {
         self.rest_bytes
     }
 

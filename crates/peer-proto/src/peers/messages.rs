@@ -10,6 +10,7 @@ use crate::delivery::{Delivery, Received, Ticket};
 use crate::error::SendError;
 use crate::frame::Frame;
 use crate::receiver::Violation;
+use crate::sender::Sender;
 
 impl Peers {
     /// Takes a message for sending; its ticket ends in [`crate::Event::Ended`].
@@ -31,8 +32,10 @@ impl Peers {
         let connection = self.peer(peer).and_then(|peer| peer.connection());
         let connection = connection.ok_or(SendError::NotConnected)?;
         let frame_bytes_max = self.quic.datagram_max(connection).unwrap_or(0);
+        let bytes_max = self.send_bytes_max;
         let entry = self.peer(peer).ok_or(SendError::NotConnected)?;
-        let ticket = entry.sender.send(now, body, delivery, frame_bytes_max)?;
+        let sender = entry.sender.used(|| Sender::new(bytes_max));
+        let ticket = sender.send(now, body, delivery, frame_bytes_max)?;
         self.touch(peer.index());
         Ok(ticket)
     }
@@ -40,7 +43,7 @@ impl Peers {
     /// The next message of a peer.
     pub fn read_message(&mut self, now: Instant, peer: PeerKey) -> Option<Received> {
         let entry = self.peer(peer)?;
-        let received = entry.receiver.read(now);
+        let received = entry.receiver.get_mut().and_then(|receiver| receiver.read(now));
         entry.told &= received.is_some();
         self.recount(peer.index());
         self.touch(peer.index());
@@ -55,20 +58,25 @@ impl Peers {
         connection: ConnectionKey,
         datagram: Bytes,
     ) -> Result<(), Violation> {
-        self.set_bound(index);
+        self.use_receiver(index);
+        let bytes_max = self.send_bytes_max;
         let Some(peer) = self.peers[index].as_deref_mut() else {
+            return Ok(());
+        };
+        let Some(receiver) = peer.receiver.get_mut() else {
             return Ok(());
         };
         match Frame::read(datagram).ok_or("a frame that cannot be read")? {
             Frame::Ack(ack) => {
                 let round_trip = self.quic.round_trip(connection).unwrap_or_default();
-                peer.sender.handle_ack(now, &ack, round_trip)?;
+                let sender = peer.sender.used(|| Sender::new(bytes_max));
+                sender.handle_ack(now, &ack, round_trip)?;
             }
-            Frame::Probe => peer.receiver.handle_probe(now),
-            Frame::Skip { number, place } => peer.receiver.handle_skip(now, number, place)?,
+            Frame::Probe => receiver.handle_probe(now),
+            Frame::Skip { number, place } => receiver.handle_skip(now, number, place)?,
             Frame::Message { number, head, body } => {
-                peer.receiver.set_packets_are_copies(self.copies_received);
-                peer.receiver.handle_message(now, number, head, body)?;
+                receiver.set_packets_are_copies(self.copies_received);
+                receiver.handle_message(now, number, head, body)?;
             }
         }
         self.recount(index);

@@ -8,7 +8,7 @@ use quic::{ConnectionKey, DatagramSource, Receiver};
 
 use crate::payloads::Payloads;
 use crate::peer::Peer;
-use crate::sender::ack_frame;
+use crate::sender::{Sender, ack_frame};
 
 /// Keeps datagrams until their batch is handled.
 pub(super) struct Arrivals<'a> {
@@ -38,7 +38,7 @@ pub(super) struct Source<'a> {
 
 impl Source<'_> {
     fn ack_is_due(&self, peer: &Peer) -> bool {
-        peer.receiver.ack_due().is_some_and(|due| due <= self.now)
+        peer.ack_due().is_some_and(|due| due <= self.now)
     }
 }
 
@@ -47,7 +47,8 @@ impl DatagramSource for Source<'_> {
         let index = self.by_connection.get(connection.index()).copied().flatten();
         let peer = index.and_then(|index| self.peers[index].as_deref());
         peer.is_some_and(|peer| {
-            peer.connection() == Some(connection) && (peer.sender.waits() || self.ack_is_due(peer))
+            peer.connection() == Some(connection)
+                && (peer.sender.get().is_some_and(Sender::waits) || self.ack_is_due(peer))
         })
     }
 
@@ -61,14 +62,16 @@ impl DatagramSource for Source<'_> {
         if !std::mem::replace(&mut peer.is_touched, true) {
             self.touched.push(index);
         }
-        if peer.receiver.ack_due().is_some_and(|due| due <= now) {
+        if let Some(receiver) = peer.receiver.get_mut()
+            && receiver.ack_due().is_some_and(|due| due <= now)
+        {
             // Left for the next packet where it does not fit: an empty one has more room than the largest ACK.
             if room < size_max.min(ACK_ROOM_MIN) {
                 return None;
             }
-            return ack_frame(peer.receiver.take_ack(), room, self.arena);
+            return ack_frame(receiver.take_ack(), room, self.arena);
         }
-        peer.sender.next_frame(now, size_max, room, self.arena)
+        peer.sender.get_mut()?.next_frame(now, size_max, room, self.arena)
     }
 }
 

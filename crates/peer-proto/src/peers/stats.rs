@@ -7,7 +7,7 @@ use quic::ConnectionReport;
 
 use super::{PeerKey, Peers};
 use crate::receiver::ReceiveCounters;
-use crate::sender::SendCounters;
+use crate::sender::{SendCounters, Sender};
 
 /// State of a connection and of its path.
 ///
@@ -75,6 +75,7 @@ impl Peers {
         let report: ConnectionReport = self.quic.report(connection)?;
         let (remote, is_relayed) = self.path(peer)?;
         let entry = self.peer(peer)?;
+        let (sender, receiver) = (entry.sender.get(), entry.receiver.get());
         let head = crate::frame::Head::Unordered.frame_bytes(1 << 20);
         Some(PathStats {
             remote,
@@ -91,13 +92,13 @@ impl Peers {
             in_flight: report.in_flight,
             path_mtu: report.path_mtu,
             packet_body_max: report.datagram_max.unwrap_or(0).saturating_sub(head),
-            waiting_bytes: entry.sender.bytes(),
-            unread_bytes: entry.receiver.bytes() + entry.incoming.bytes() + entry.inbound.rest_bytes(),
+            waiting_bytes: sender.map_or(0, Sender::bytes),
+            unread_bytes: entry.unread_bytes(),
             bytes_lost: report.bytes_lost,
             congestion_marks: report.congestion_marks,
             counters: report.counters,
-            sent: entry.sender.counters,
-            received: entry.receiver.counters,
+            sent: sender.map(|sender| sender.counters).unwrap_or_default(),
+            received: receiver.map(|receiver| receiver.counters).unwrap_or_default(),
         })
     }
 
@@ -106,6 +107,7 @@ impl Peers {
     pub fn waiting_bytes(&self, peer: PeerKey) -> usize {
         let entry = self.peers.get(peer.index()).and_then(Option::as_deref);
         let entry = entry.filter(|entry| entry.generation == peer.generation);
-        entry.map_or(0, |entry| entry.sender.bytes())
+        let sender = entry.and_then(|entry| entry.sender.get());
+        sender.map_or(0, Sender::bytes)
     }
 }

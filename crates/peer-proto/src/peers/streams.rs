@@ -149,11 +149,14 @@ impl Peers {
         let Some(connection) = peer.connection() else {
             return;
         };
-        while let Some(stream) = peer.sender.poll_reset() {
+        let Some(sender) = peer.sender.get_mut() else {
+            return;
+        };
+        while let Some(stream) = sender.poll_reset() {
             self.quic.reset(connection, stream, code::EXPIRED);
         }
         let mut begun = Vec::new();
-        while let Some(message) = peer.sender.peek_stream() {
+        while let Some(message) = sender.peek_stream() {
             let Some(stream) = self.quic.open_stream(connection, Direction::Unidirectional) else {
                 break;
             };
@@ -161,7 +164,7 @@ impl Peers {
                 .set_priority(connection, stream, message.priority.into());
             let mut head = BytesMut::with_capacity(STREAM_HEAD_BYTES_MAX);
             message.head.write(&mut head);
-            peer.sender.give_stream(message.id, head.freeze(), stream);
+            sender.give_stream(message.id, head.freeze(), stream);
             begun.push(stream);
         }
         for stream in begun {
@@ -174,7 +177,7 @@ impl Peers {
         let Some(peer) = self.peers[index].as_deref_mut() else {
             return;
         };
-        let Some(parts) = peer.sender.parts_on(stream) else {
+        let Some(parts) = peer.sender.get_mut().and_then(|sender| sender.parts_on(stream)) else {
             return;
         };
         for part in parts {
@@ -208,7 +211,6 @@ impl Peers {
             return;
         };
         let key = self.key(index);
-        self.set_bound(index);
         let Some(peer) = self.peers[index].as_deref_mut() else {
             return;
         };
@@ -217,9 +219,14 @@ impl Peers {
             let event = Event::StreamReadable { peer: key, stream };
             return self.events.push_back(event);
         }
-        let read = peer
-            .incoming
-            .read(&mut self.quic, connection, stream, &mut peer.receiver);
+        self.use_receiver(index);
+        let Some(peer) = self.peers[index].as_deref_mut() else {
+            return;
+        };
+        let Some(receiver) = peer.receiver.get_mut() else {
+            return;
+        };
+        let read = peer.incoming.read(&mut self.quic, connection, stream, receiver);
         match read {
             Ok(true) => self.opened_for_program(index, stream),
             Ok(false) => {}
@@ -238,12 +245,10 @@ impl Peers {
         let Some(connection) = peer.connection() else {
             return Ok(());
         };
-        if !peer.incoming.holds_back() {
+        let Some(receiver) = peer.receiver.get_mut().filter(|_| peer.incoming.holds_back()) else {
             return Ok(());
-        }
-        let opened = peer
-            .incoming
-            .resume(&mut self.quic, connection, &mut peer.receiver);
+        };
+        let opened = peer.incoming.resume(&mut self.quic, connection, receiver);
         self.recount(index);
         for stream in opened? {
             self.opened_for_program(index, stream);
@@ -258,7 +263,8 @@ impl Peers {
         let peer = self.key(index);
         let is_message = self.peers[index]
             .as_deref_mut()
-            .is_some_and(|peer| peer.sender.parts_on(stream).is_some());
+            .and_then(|peer| peer.sender.get_mut())
+            .is_some_and(|sender| sender.parts_on(stream).is_some());
         if is_message {
             self.write_message(connection, index, stream);
         } else if self.write_type(connection, index, stream) {
@@ -277,7 +283,11 @@ impl Peers {
         // Only an end or a reset frees the stream (RFC 9000 section 3.5), and nobody would read more.
         let answer = u32::try_from(code).unwrap_or(u32::MAX);
         self.quic.reset(connection, stream, answer);
-        if peer.sender.stream_refused(stream) {
+        if peer
+            .sender
+            .get_mut()
+            .is_some_and(|sender| sender.stream_refused(stream))
+        {
             self.touch(index);
         } else {
             peer.untyped.remove(&stream);
@@ -297,7 +307,11 @@ impl Peers {
         let Some(peer) = self.peers[index].as_deref_mut() else {
             return;
         };
-        if peer.sender.stream_finished(stream) {
+        if peer
+            .sender
+            .get_mut()
+            .is_some_and(|sender| sender.stream_finished(stream))
+        {
             self.touch(index);
         } else {
             self.events.push_back(Event::StreamFinished { peer: key, stream });

@@ -8,6 +8,7 @@ use super::{PeerKey, Peers};
 use crate::event::Event;
 use crate::peer::Stage;
 use crate::receiver::Violation;
+use crate::sender::Sender;
 
 impl Peers {
     pub(super) fn touch(&mut self, index: usize) {
@@ -52,29 +53,33 @@ impl Peers {
         let Some(peer) = self.peers[index].as_deref_mut() else {
             return Ok(());
         };
-        while let Some((ticket, outcome)) = peer.sender.poll_ended() {
-            self.events.push_back(Event::Ended {
-                peer: key,
-                ticket,
-                outcome,
-            });
+        if let Some(sender) = peer.sender.get_mut() {
+            while let Some((ticket, outcome)) = sender.poll_ended() {
+                self.events.push_back(Event::Ended {
+                    peer: key,
+                    ticket,
+                    outcome,
+                });
+            }
+            if sender.take_room() {
+                self.events.push_back(Event::Room { peer: key });
+            }
         }
-        if peer.sender.take_room() {
-            self.events.push_back(Event::Room { peer: key });
-        }
-        if peer.receiver.waiting() > 0 && !std::mem::replace(&mut peer.told, true) {
+        if peer.waiting() > 0 && !std::mem::replace(&mut peer.told, true) {
             self.events.push_back(Event::Received { peer: key });
         }
         if let Stage::Connected(connection) = peer.stage {
             let round_trip = self.quic.round_trip(connection).unwrap_or_default();
-            let ack = peer.receiver.ack_due();
-            if peer.sender.waits() || ack.is_some_and(|due| due <= now) {
+            let ack = peer.ack_due();
+            if peer.sender.get().is_some_and(Sender::waits) || ack.is_some_and(|due| due <= now) {
                 self.quic.mark_ready(connection);
             }
             // An acknowledgement that is due leaves with the next flush that congestion control lets go.
             let ack = ack.filter(|due| *due > now);
             let stalled = peer.incoming.poll_timeout(now);
-            let due = [peer.sender.poll_timeout(now, round_trip), ack, stalled];
+            let sender = peer.sender.get_mut();
+            let of_sender = sender.and_then(|sender| sender.poll_timeout(now, round_trip));
+            let due = [of_sender, ack, stalled];
             self.set_timer(index, due.into_iter().flatten().min());
         }
         Ok(())

@@ -150,9 +150,15 @@ impl Endpoint {
         let (place, ceiling, bytes) = (entry.place, entry.udp_payload_ceiling, entry.bytes);
         let profile = parameters.profile.unwrap_or(self.profile);
         let may = parameters.limits.bounded();
-        let payloads = match &self.peers {
-            Some(_) => Payloads::between_peers(entry.core.remote_address(), ceiling),
-            None => Payloads::probed(limits::UDP_PAYLOAD_MIN, ceiling),
+        let (payloads, rights) = match &self.peers {
+            Some(_) => (
+                Payloads::between_peers(entry.core.remote_address(), ceiling),
+                Rights::of_strange_peer(&may),
+            ),
+            None => (
+                Payloads::probed(limits::UDP_PAYLOAD_MIN, ceiling),
+                Rights::of_stranger(&may),
+            ),
         };
         let gate = self.gate();
         let trace = self.tracer.as_mut().and_then(|tracer| tracer.begin());
@@ -161,7 +167,7 @@ impl Endpoint {
         server.transport_config(transport::settings(
             profile,
             payloads,
-            Rights::of_stranger(&may),
+            rights,
             self.idle_timeout(),
             &gate,
             stream,
