@@ -1,5 +1,5 @@
-//! `cargo xtask test`: everything that CI checks, stopping at the first failure. One step comes after the other but
-//! where the processors would be idle, while system tests wait.
+//! `cargo xtask test`: everything that CI checks, stopping at the first failure. One step comes after the other;
+//! checking tools are installed beside the unit tests.
 //!
 //! Cargo compiles a crate anew for each set of features, and the packages that a command selects decide on these. So
 //! lints, unit tests and system tests select the whole workspace, which is compiled once; alone, as a user builds them,
@@ -62,11 +62,15 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
         "build of the tests",
         repository.cargo(&["test", "--quiet", "--workspace", "--no-run"]),
     )?;
-    let test = |run: &mut Run| run.tests(repository, extent, strict);
+    let unit_tests = ["test", "--quiet", "--workspace", "--exclude", "system-tests"];
+    let unit_tests = |run: &mut Run| run.command("unit tests", repository.cargo(&unit_tests));
     match setup::missing_cargo_tools(repository) {
-        // System tests wait for the most part.
-        Some(install) => run.beside("tools", patient(&install), test)?,
-        None => test(&mut run)?,
+        // Those do not use both processors all the time.
+        Some(install) => run.beside("tools", patient(&install), unit_tests)?,
+        None => unit_tests(&mut run)?,
+    }
+    if extent == Extent::Everything {
+        run.system_tests(repository, strict)?;
     }
     let tools = repository.tools().join("bin");
     let mut deny = repository.command(tools.join("cargo-deny"));
@@ -147,31 +151,21 @@ struct Run {
 }
 
 impl Run {
-    /// Unit tests and system tests.
-    fn tests(&mut self, repository: &Repository, extent: Extent, strict: bool) -> Result<()> {
-        let unit_tests = ["test", "--quiet", "--workspace", "--exclude", "system-tests"];
-        let unit_tests = repository.cargo(&unit_tests);
-        if extent == Extent::Everything {
-            let log = repository.target().join("skips.log");
-            // Skips of an earlier run would count for this one; a missing file means none.
-            let _ = std::fs::remove_file(&log);
-            let mut system_tests = repository.cargo(&["test", "--workspace", "--test", "system"]);
-            let program = repository.target().join("debug/gramway");
-            describe_system_tests(repository, &program, &mut system_tests)?;
-            system_tests.env(SKIP_LOG_VARIABLE, &log);
-            if std::env::var_os(THREADS_VARIABLE).is_none() {
-                let cores = thread::available_parallelism().map_or(1, NonZero::get);
-                system_tests.env(THREADS_VARIABLE, (SYSTEM_TESTS_PER_CORE * cores).to_string());
-            }
-            // Those compute, and these wait for the most part.
-            self.beside("unit tests", patient(&unit_tests), |run| {
-                run.command("system tests", system_tests)
-            })?;
-            self.step("skips", || skips::report(repository, &log, strict))?;
-        } else {
-            self.command("unit tests", unit_tests)?;
+    /// Beside nothing else: they hold programs to times of protocols.
+    fn system_tests(&mut self, repository: &Repository, strict: bool) -> Result<()> {
+        let log = repository.target().join("skips.log");
+        // Skips of an earlier run would count for this one; a missing file means none.
+        let _ = std::fs::remove_file(&log);
+        let mut tests = repository.cargo(&["test", "--workspace", "--test", "system"]);
+        let program = repository.target().join("debug/gramway");
+        describe_system_tests(repository, &program, &mut tests)?;
+        tests.env(SKIP_LOG_VARIABLE, &log);
+        if std::env::var_os(THREADS_VARIABLE).is_none() {
+            let cores = thread::available_parallelism().map_or(1, NonZero::get);
+            tests.env(THREADS_VARIABLE, (SYSTEM_TESTS_PER_CORE * cores).to_string());
         }
-        Ok(())
+        self.command("system tests", tests)?;
+        self.step("skips", || skips::report(repository, &log, strict))
     }
 
     fn command(&mut self, name: &str, mut command: Command) -> Result<()> {
