@@ -13,6 +13,9 @@ use super::world::{FIRST_PORT, FullCone, Open, PortRestricted, Symmetric, World,
 /// How long one attempt to connect is given where there will be others.
 pub(super) const ATTEMPT: Duration = Duration::from_secs(4);
 
+/// How long a move may take: a search for a direct path comes up to half a minute after the one before.
+const MOVE_LIMIT: Duration = Duration::from_secs(90);
+
 /// Between two messages of a test.
 const PACE: Duration = Duration::from_millis(5);
 
@@ -54,7 +57,7 @@ impl Talk {
     pub(super) fn until(&mut self, what: &str, condition: impl Fn(&[Peer; 2]) -> bool) -> Duration {
         let begin = Instant::now();
         while !condition(&self.ends) {
-            assert!(begin.elapsed() < PROGRAM_LIMIT, "{what}: {:?}", self.paths());
+            assert!(begin.elapsed() < MOVE_LIMIT, "{what}: {:?}", self.paths());
             self.say();
             let next = Instant::now() + PACE;
             self.hear(|| next.saturating_duration_since(Instant::now()));
