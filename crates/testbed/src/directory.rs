@@ -17,15 +17,30 @@ pub struct Directory {
     stays_after_panic: bool,
 }
 
+/// Where Linux has a file system in memory (tmpfs).
+pub(crate) const MEMORY: &str = "/dev/shm";
+
 impl Directory {
     /// Makes an empty one.
     ///
     /// # Errors
     /// When the system's temporary directory refuses it.
     pub fn create() -> Result<Self, Error> {
+        Self::create_below(&std::env::temp_dir())
+    }
+
+    /// The same in memory: no disk is behind it.
+    ///
+    /// # Errors
+    /// Where the system has no file system in memory at its usual place.
+    pub fn create_in_memory() -> Result<Self, Error> {
+        Self::create_below(Path::new(MEMORY))
+    }
+
+    fn create_below(parent: &Path) -> Result<Self, Error> {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}{number}", leftovers::prefix(std::process::id()));
-        let path = std::env::temp_dir().join(name);
+        let path = parent.join(name);
         // Left behind by an earlier process with the same ID, if at all.
         let _ = fs::remove_dir_all(&path);
         fs::DirBuilder::new()

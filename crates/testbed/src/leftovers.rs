@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{control_group, namespace};
+use crate::{control_group, directory, namespace};
 
 /// How the names of all namespaces, control groups and directories begin. Nobody else's do: what they name is killed
 /// and removed.
@@ -43,7 +43,7 @@ pub fn remove(process: u32) {
     }
     namespaces_of(process).for_each(|name| namespace::remove(&name));
     for path in directories_of(process) {
-        // What can't be removed lies in the temporary directory, which the system empties.
+        // What can't be removed lies where the system removes it when it starts.
         let _ = std::fs::remove_dir_all(path);
     }
 }
@@ -64,10 +64,11 @@ pub fn control_groups_of(process: u32) -> impl Iterator<Item = PathBuf> {
 
 /// The directories of the process with this ID.
 pub fn directories_of(process: u32) -> impl Iterator<Item = PathBuf> {
-    let temporary = std::env::temp_dir();
-    names_in(&temporary)
-        .filter(move |name| owner(name) == Some(process))
-        .map(move |name| temporary.join(name))
+    let parents = [std::env::temp_dir(), PathBuf::from(directory::MEMORY)];
+    parents.into_iter().flat_map(move |parent| {
+        let names = names_in(&parent).filter(move |name| owner(name) == Some(process));
+        names.map(move |name| parent.join(name))
+    })
 }
 
 fn names_in(directory: &Path) -> impl Iterator<Item = String> + use<> {

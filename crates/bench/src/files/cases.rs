@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use testbed::directory::Directory;
+
 use super::content::Content;
 use super::contestant::Contestant::{self, Cp, Croc, Gramway, Qcp, Rsync, Scp, Sendme, Tcp, Wormhole};
 use super::trial::Run;
@@ -29,10 +31,20 @@ pub(super) struct Case {
     link: Option<LinkSettings>,
     /// Whether the transfer is cut at half of its bytes and begun again, which is measured.
     is_resumed: bool,
+    medium: Medium,
     /// Runs of those that decide what is judged; the others have one.
     rounds: usize,
     contestants: &'static [Contestant],
     demands: &'static [Demand],
+}
+
+/// Where files come from and to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Medium {
+    /// A file system without a disk: what network and processors allow.
+    Memory,
+    /// The file system of the system's temporary directory.
+    Disk,
 }
 
 /// What Gramway is held against.
@@ -40,6 +52,8 @@ pub(super) struct Case {
 enum Demand {
     /// So many times as fast as the fastest of these.
     Faster(&'static [Contestant], f64),
+    /// The same until all is on the disk.
+    FasterToDisk(&'static [Contestant], f64),
     /// At most this share of its processor time for the same bytes.
     CpuOf(Contestant, f64),
     /// At least this share of the link's rate.
@@ -80,6 +94,7 @@ pub(super) fn all(quick: bool) -> Vec<Case> {
         },
         link: None,
         is_resumed: false,
+        medium: Medium::Memory,
         rounds: 5,
         contestants: &[Cp, Gramway, Croc, Sendme, Wormhole, Qcp, Scp, Rsync],
         demands: &[
@@ -92,11 +107,22 @@ pub(super) fn all(quick: bool) -> Vec<Case> {
     vec![
         large,
         Case {
+            name: "disk",
+            medium: Medium::Disk,
+            demands: &[
+                Demand::FasterToDisk(&[Croc, Sendme], 2.0),
+                Demand::FasterToDisk(&[Scp], 1.5),
+                Demand::AimFaster(Scp, 1.5),
+            ],
+            ..large
+        },
+        Case {
             name: "small",
             content: Content::RandomFiles {
                 files: 20_000 / part as u32,
                 bytes_each: 4 << 10,
             },
+            medium: Medium::Disk,
             demands: &[
                 Demand::Faster(&[Scp], 5.0),
                 Demand::Faster(&[Rsync], 1.0),
@@ -110,6 +136,7 @@ pub(super) fn all(quick: bool) -> Vec<Case> {
                 bytes: (2 << 30) / part,
             },
             link: Some(line(20, 0.0)),
+            medium: Medium::Disk,
             rounds: 3,
             contestants: &[Gramway, Croc, Rsync],
             demands: &[Demand::Faster(&[Rsync], 1.0), Demand::AimFaster(Rsync, 1.5)],
@@ -121,6 +148,7 @@ pub(super) fn all(quick: bool) -> Vec<Case> {
                 bytes: (512 << 20) / part,
             },
             link: Some(line(100, 0.005)),
+            medium: Medium::Disk,
             rounds: 3,
             contestants: &[Tcp, Gramway, Croc, Sendme, Wormhole, Qcp, Scp, Rsync],
             demands: &[
@@ -136,6 +164,7 @@ pub(super) fn all(quick: bool) -> Vec<Case> {
                 bytes: (8 << 30) / part,
             },
             is_resumed: true,
+            medium: Medium::Disk,
             rounds: 3,
             contestants: &[Gramway, Croc, Rsync],
             demands: &[Demand::FirstBytes(1.0)],
@@ -155,6 +184,17 @@ impl Case {
 
     pub(super) fn is_resumed(&self) -> bool {
         self.is_resumed
+    }
+
+    /// Makes the directory of source and copies.
+    ///
+    /// # Errors
+    /// The file system refuses it.
+    pub(super) fn directory(&self) -> Result<Directory, testbed::Error> {
+        match self.medium {
+            Medium::Memory => Directory::create_in_memory(),
+            Medium::Disk => Directory::create(),
+        }
     }
 
     pub(super) fn is_compressible(&self) -> bool {
@@ -189,7 +229,9 @@ impl Case {
         contestant == Gramway
             || self.link.is_none_or(|link| link.loss == 0.0)
                 && self.demands.iter().any(|demand| match demand {
-                    Demand::Faster(rivals, _) => rivals.contains(&contestant),
+                    Demand::Faster(rivals, _) | Demand::FasterToDisk(rivals, _) => {
+                        rivals.contains(&contestant)
+                    }
                     Demand::CpuOf(rival, _) => *rival == contestant,
                     Demand::OfLink(_) | Demand::FirstBytes(_) | Demand::AimFaster(..) => false,
                 })
@@ -226,14 +268,13 @@ impl Demand {
     ) -> Option<Check> {
         match self {
             Self::Faster(rivals, least) => {
-                let of = |rival: &Contestant| Some((*rival, results.get(rival)?.rate()));
-                let best = rivals.iter().filter_map(of).max_by(|a, b| a.1.total_cmp(&b.1));
-                let (rival, rate) = best?;
-                let what = match rivals {
-                    [_] => format!("times as fast as {}", rival.name()),
-                    _ => format!("times as fast as the best rival, {}", rival.name()),
-                };
-                Some(Check::new(what, ours.rate() / rate, Bound::AtLeast(least)))
+                let (what, ratio) = beside_best(rivals, Run::rate, ours, results)?;
+                Some(Check::new(what, ratio, Bound::AtLeast(least)))
+            }
+            Self::FasterToDisk(rivals, least) => {
+                let (what, ratio) = beside_best(rivals, Run::disk_rate, ours, results)?;
+                let what = format!("{what}, until all is on the disk");
+                Some(Check::new(what, ratio, Bound::AtLeast(least)))
             }
             Self::CpuOf(rival, most) => {
                 let theirs = results.get(&rival)?;
@@ -266,12 +307,37 @@ impl Demand {
     }
 }
 
+/// What Gramway's rate is of the best of these rivals', and what that says; `None` if none is there.
+fn beside_best(
+    rivals: &[Contestant],
+    rate: fn(&Run) -> f64,
+    ours: &Run,
+    results: &BTreeMap<Contestant, Run>,
+) -> Option<(String, f64)> {
+    let of = |rival: &Contestant| Some((*rival, rate(results.get(rival)?)));
+    let best = rivals.iter().filter_map(of).max_by(|a, b| a.1.total_cmp(&b.1));
+    let (rival, best) = best?;
+    let what = match rivals {
+        [_] => format!("times as fast as {}", rival.name()),
+        _ => format!("times as fast as the best rival, {}", rival.name()),
+    };
+    Some((what, rate(ours) / best))
+}
+
 impl std::fmt::Display for Demand {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names = |rivals: &[Contestant]| {
+            let names: Vec<_> = rivals.iter().map(|rival| rival.name()).collect();
+            names.join(", ")
+        };
         match self {
-            Self::Faster(rivals, least) => {
-                let names: Vec<_> = rivals.iter().map(|rival| rival.name()).collect();
-                write!(formatter, "{least} times as fast as {}", names.join(", "))
+            Self::Faster(rivals, least) => write!(formatter, "{least} times as fast as {}", names(rivals)),
+            Self::FasterToDisk(rivals, least) => {
+                let names = names(rivals);
+                write!(
+                    formatter,
+                    "{least} times as fast as {names}, until all is on the disk"
+                )
             }
             Self::CpuOf(rival, most) => {
                 write!(formatter, "{most} of {}'s processor time", rival.name())
@@ -292,6 +358,7 @@ mod tests {
     fn run(seconds: f64, cpu_seconds: f64) -> Run {
         Run {
             seconds,
+            disk_seconds: seconds + 1.0,
             bytes: 125_000_000,
             is_whole: true,
             cpu_seconds,
@@ -323,6 +390,18 @@ mod tests {
         let hold: Vec<bool> = checks.iter().map(Check::holds).collect();
         assert_eq!(hold, [false, true, true, true, true]);
         assert_eq!(not_judged, Vec::<String>::new());
+    }
+
+    #[test]
+    fn until_all_is_on_the_disk_counts_what_was_left_to_the_system() {
+        let results = BTreeMap::from([(Gramway, run(3.0, 0.5)), (Scp, run(1.0, 1.0))]);
+        let (checks, not_judged) = case("disk").judge(&results);
+        let values: Vec<f64> = checks.iter().map(|check| check.value).collect();
+        assert_eq!(values[..2], [0.5, 1.0 / 3.0]);
+        assert_eq!(
+            not_judged,
+            ["2 times as fast as croc, sendme, until all is on the disk"]
+        );
     }
 
     #[test]

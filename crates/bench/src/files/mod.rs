@@ -3,13 +3,15 @@
 //!
 //! Both machines are network namespaces, joined by a cable (veth, MTU 1,500) or by a link of the emulator. The files are
 //! on the disk and in the page cache before the first run; before each, what the one before has left is removed (many
-//! small files after the last run only) and the disk is idle. Their file system is that of the system's temporary directory. In a case the contestants take turns; the
-//! median run represents its contestant. `trial` says what is counted, the same for all. A copy that is not the source,
-//! byte by byte, does not count.
+//! small files after the last run only), the disk is idle, and free memory has been touched (`memory`). Their file
+//! system is that of the system's temporary directory, but a large file also goes from memory to memory, so that no disk
+//! decides. In a case the contestants take turns; the median run represents its contestant. `trial` says what is
+//! counted, the same for all. A copy that is not the source, byte by byte, does not count.
 
 mod cases;
 mod content;
 mod contestant;
+mod memory;
 mod report;
 mod resume;
 mod trial;
@@ -20,7 +22,6 @@ use std::path::Path;
 
 use clap::Args;
 use serde::Serialize;
-use testbed::directory::Directory;
 use testbed::programs;
 
 use crate::check::Check;
@@ -132,7 +133,7 @@ pub fn run(programs: &Programs, options: &Options, output: &mut dyn Write) -> Re
 
 /// All runs of one case. A contestant that fails once is not asked again.
 fn measure_case(programs: &Programs, case: &Case, options: &Options) -> Result<Row, Error> {
-    let directory = Directory::create()?;
+    let directory = case.directory()?;
     let source = case.content().make(directory.path());
     let source = source.during(|| format!("make files in {}", directory.path().display()))?;
     let network = Network::build(programs, case.link())?;
@@ -193,6 +194,7 @@ fn measure(
         std::fs::create_dir(&place).during(|| format!("make {}", place.display()))?;
         let limit = Case::time_max(contestant);
         let trial = Trial::prepare(programs, network, (case, source), (to, &place), limit)?;
+        memory::warm(source.bytes);
         let run = match case.is_resumed() {
             true => resume::run(contestant, &trial)?,
             false => contestant.run(&trial)?,

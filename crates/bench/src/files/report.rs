@@ -5,7 +5,7 @@ use crate::table::{Align, Table, mebibytes};
 
 /// How to read the table.
 pub(super) const LEGEND: &str = "time: median run, in seconds, from the start of the sending command to the end of the receiving one; > a run that \
-was stopped, whose MiB/s are at most that; CPU: seconds of all processes at both ends; memory: MiB of the largest process";
+was stopped, whose MiB/s are at most that; to disk: the same until all that came is on the disk; CPU: seconds of all processes at both ends; memory: MiB of the largest process";
 
 /// Characters of a reason at its start and at its end; what a program has drawn in between, as bars, says nothing.
 const REASON_CHARACTERS: usize = 160;
@@ -31,6 +31,7 @@ fn table() -> Table {
         ("case", 8, Align::Left),
         ("contestant", 10, Align::Left),
         ("time", 8, Align::Right),
+        ("to disk", 8, Align::Right),
         ("MiB/s", 8, Align::Right),
         ("CPU", 8, Align::Right),
         ("memory", 8, Align::Right),
@@ -52,6 +53,7 @@ pub(super) fn lines(row: &Row) -> Vec<String> {
             row.case.clone(),
             contestant.name().to_owned(),
             format!("{sign}{:.2}", run.seconds),
+            format!("{sign}{:.2}", run.disk_seconds),
             format!("{:.1}", run.rate() / f64::from(1 << 20)),
             format!("{:.2}", run.cpu_seconds),
             match run.peak_bytes {

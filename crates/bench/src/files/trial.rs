@@ -4,10 +4,12 @@
 //! its only command) to the end of the receiving one, which starts the moment the sender says how it is met: whatever a
 //! sender does before, as hashing, is inside. Servers that stand ready beforehand, as sshd or croc's relay, start before,
 //! and what they use while a transfer lasts counts. All processes are in one control group, whose processor time is
-//! complete, whoever has ended or was killed meanwhile.
+//! complete, whoever has ended or was killed meanwhile. After the end the file system that they came to is written to its
+//! disk, whoever did not do so: what kernel threads do then is in no group, and counts as time alone.
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -21,6 +23,7 @@ use testbed::wait::holds_within;
 
 use super::cases::Case;
 use super::content::Made;
+use crate::error::During;
 use crate::limits::{FILES_END_TIMEOUT, FILES_LOOK, FILES_PEAK_LOOKS, FILES_START_TIMEOUT};
 use crate::network::{self, Network, SERVER};
 use crate::{Error, Programs};
@@ -45,6 +48,8 @@ pub(super) struct Trial<'a> {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Run {
     pub(super) seconds: f64,
+    /// The same until what came is on the disk: most contestants leave that to the system.
+    pub(super) disk_seconds: f64,
     /// Bytes of files that came in that time; of a run that was stopped those that came over the wire, at most.
     pub(super) bytes: u64,
     /// Whether it came to its end.
@@ -64,6 +69,16 @@ impl Run {
     pub(super) fn rate(&self) -> f64 {
         self.bytes as f64 / self.seconds
     }
+
+    /// The same until they are on the disk.
+    pub(super) fn disk_rate(&self) -> f64 {
+        self.bytes as f64 / self.disk_seconds
+    }
+}
+
+/// Has the disk take all that was written to the file system of `path`.
+fn write_back(path: &Path) -> io::Result<()> {
+    Ok(rustix::fs::syncfs(fs::File::open(path)?)?)
 }
 
 /// A transfer that has begun.
@@ -103,7 +118,6 @@ impl<'a> Trial<'a> {
         (to, place): (&'a Path, &'a Path),
         time_max: Duration,
     ) -> Result<Self, Error> {
-        use crate::error::During;
         fs::create_dir(to).during(|| format!("make {}", to.display()))?;
         Ok(Self {
             programs,
@@ -203,6 +217,8 @@ impl<'a> Trial<'a> {
             std::thread::sleep(FILES_LOOK);
         };
         let seconds = clock.began.elapsed().as_secs_f64();
+        write_back(self.to).during(|| format!("write {} to the disk", self.to.display()))?;
+        let disk_seconds = clock.began.elapsed().as_secs_f64();
         if let Some(status) = status.filter(|status| !status.success()) {
             return Err(Error::Setup(format!(
                 "the receiver ended with {status}: {}",
@@ -230,6 +246,7 @@ impl<'a> Trial<'a> {
         drop((receiver, sender, servers));
         Ok(Run {
             seconds,
+            disk_seconds,
             bytes: match status {
                 Some(_) => self.source.bytes,
                 None => wire_bytes.min(self.source.bytes),

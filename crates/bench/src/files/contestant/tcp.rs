@@ -14,6 +14,7 @@ pub(super) fn run(trial: &Trial<'_>) -> Result<Run, Error> {
     let result = iperf::run(&trial.network.client.place(), &wanted)?;
     Ok(Run {
         seconds: result.seconds,
+        disk_seconds: result.seconds,
         bytes: result.received_bytes as u64,
         is_whole: true,
         cpu_seconds: result.sender_cpu_seconds + result.receiver_cpu_seconds,
