@@ -19,7 +19,7 @@ use peer_proto::{CloseReason, Outbox, Parameters, Peers};
 use crate::beside::{BesideSockets, PortClosed};
 use crate::limits::{
     CLOSE_TIME_MAX, FLUSHES_PER_TURN, LOCKED_BYTES, NAME_ADDRESSES_MAX, RECEIVE_SLOTS, RECEIVES_PER_TURN,
-    TAKE_BACK_TIME_MAX,
+    TAKE_BACK_TIME_MAX, UNANSWERED_BYTES,
 };
 use crate::rendezvous::{Meetings, Resolution, SocketChange};
 use crate::shared::Shared;
@@ -161,11 +161,7 @@ impl Driver {
     fn receive_beside(&mut self, now: Instant, remote: SocketAddr) -> bool {
         match self.beside.receive(now, remote, &mut self.batch) {
             Ok(count) => {
-                let mut next = 0;
-                while next < count {
-                    next = self.take_received(now, next, count);
-                    self.wake();
-                }
+                self.take_batch(now, count);
                 count > 0
             }
             Err(PortClosed) => {
@@ -207,11 +203,7 @@ impl Driver {
             let Ok(count @ 1..) = self.socket.receive(&mut self.batch) else {
                 return false;
             };
-            let mut next = 0;
-            while next < count {
-                next = self.take_received(now, next, count);
-                self.wake();
-            }
+            self.take_batch(now, count);
             if count < RECEIVE_SLOTS {
                 return false;
             }
@@ -219,9 +211,25 @@ impl Driver {
         true
     }
 
-    /// Hands over messages of the batch from `first` on, as many as one lock is worth; the first that is left. Whoever
-    /// they are for is to be woken.
-    fn take_received(&mut self, now: Instant, first: usize, count: usize) -> usize {
+    /// Hands over the messages of the batch, and sends meanwhile.
+    fn take_batch(&mut self, now: Instant, count: usize) {
+        let (mut next, mut unanswered) = (0, 0);
+        while next < count {
+            let bytes;
+            (next, bytes) = self.take_received(now, next, count);
+            self.wake();
+            unanswered += bytes;
+            if unanswered >= UNANSWERED_BYTES {
+                unanswered = 0;
+                // What is left then comes with the end of the turn.
+                self.flush();
+            }
+        }
+    }
+
+    /// Hands over messages of the batch from `first` on, as many as one lock is worth; the first that is left, and their
+    /// bytes. Whoever they are for is to be woken.
+    fn take_received(&mut self, now: Instant, first: usize, count: usize) -> (usize, usize) {
         let copies = self.batch.has_lent_much();
         let mut state = self.shared.lock();
         let (mut next, mut bytes) = (first, 0);
@@ -240,7 +248,7 @@ impl Driver {
             state.handle_received(now, (path, meta.ecn), data, size, copies, outbox);
         }
         state.take_events(now, &mut self.woken);
-        next
+        (next, bytes)
     }
 
     /// Sends what the peers have; whether there is more.

@@ -9,6 +9,10 @@ pub const RECEIVE_SLOTS: usize = 16;
 /// that is coalesced in full, or all of a batch of short ones, one of each peer.
 pub const LOCKED_BYTES: usize = 32 << 10;
 
+/// Bytes of received messages after which the endpoint sends what it has, acknowledgements above all: a peer that has
+/// all under way that it may would wait until the whole batch is taken, and both ends would take turns.
+pub const UNANSWERED_BYTES: usize = 128 << 10;
+
 /// Batches that are received before the endpoint sends what it has: acknowledgements do not wait for a full socket.
 pub const RECEIVES_PER_TURN: usize = 4;
 
