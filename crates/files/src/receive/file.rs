@@ -20,7 +20,7 @@ use super::journal_file::JournalFile;
 use super::ordered::Ordered;
 use crate::attributes;
 use crate::destination::Destination;
-use crate::limits::{ORDERED_CHUNKS, PREALLOCATED_CHUNKS};
+use crate::limits::{ORDERED_CHUNKS, PREALLOCATED_CHUNKS, WRITE_BYTES};
 
 /// Where it is and what it is to be.
 #[derive(Debug)]
@@ -255,7 +255,7 @@ impl Incoming {
                 true => punch(&file, offset, bytes),
                 false => {
                     self.preallocate(&file, chunk.index);
-                    file.write_all_at(bytes, offset)
+                    write_in_pieces(&file, offset, bytes)
                 }
             }),
             Output::Stdout(ordered) => ordered.write(chunk.index, bytes),
@@ -318,7 +318,7 @@ impl Incoming {
         match bytes.iter().all(|byte| *byte == 0) {
             // What was a hole stays one.
             true => punch(&file, offset, bytes)?,
-            false => file.write_all_at(bytes, offset)?,
+            false => write_in_pieces(&file, offset, bytes)?,
         }
         self.keep(index, address, false)
     }
@@ -518,12 +518,19 @@ impl State {
     }
 }
 
+/// Writes pieces of [`WRITE_BYTES`].
+fn write_in_pieces(file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    let offsets = (offset..).step_by(WRITE_BYTES);
+    let mut pieces = offsets.zip(bytes.chunks(WRITE_BYTES));
+    pieces.try_for_each(|(offset, piece)| file.write_all_at(piece, offset))
+}
+
 /// Leaves a hole, where the file system can; what was there before is gone in any case.
 fn punch(file: &File, offset: u64, zeros: &[u8]) -> io::Result<()> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     match rustix::fs::fallocate(file, flags, offset, zeros.len() as u64) {
         Ok(()) => Ok(()),
-        Err(_) => file.write_all_at(zeros, offset),
+        Err(_) => write_in_pieces(file, offset, zeros),
     }
 }
 
