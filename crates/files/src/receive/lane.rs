@@ -56,8 +56,8 @@ fn receive(receiving: &Receiving, carrier: &mut RecordReceiver) -> Result<(), &'
             &stored
         };
         match head.body {
-            Body::Chunk(chunk) => receiving.take_chunk(&chunk, bytes)?,
-            Body::Pack => receiving.take_pack(bytes)?,
+            Body::Chunk(chunk) => receiving.hands.work(|| receiving.take_chunk(&chunk, bytes))?,
+            Body::Pack => receiving.hands.work(|| receiving.take_pack(bytes))?,
             Body::Unknown => {}
         }
     }

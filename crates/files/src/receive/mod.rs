@@ -5,6 +5,7 @@
 mod compare;
 mod elsewhere;
 mod file;
+mod hands;
 mod journal_file;
 mod lane;
 mod ordered;
@@ -39,6 +40,7 @@ use crate::processor::process_time;
 use crate::progress::{Counter, Event, Progress};
 use compare::{Asked, Compared};
 use elsewhere::Elsewhere;
+use hands::Hands;
 use placing::Placing;
 use plan::Planner;
 use shared::{Receiving, State};
@@ -70,6 +72,7 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
         is_over: AtomicBool::new(false),
         lanes: AtomicUsize::new(0),
         sockets: Sockets::default(),
+        hands: Hands::default(),
         bytes_sent: AtomicU64::new(0),
         chunks_sent: AtomicU64::new(0),
     };
@@ -126,6 +129,7 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
             takes_tcp: false,
             has_connected: false,
             measured: (Instant::now(), process_time()),
+            records_done: 0,
             carrier: Carrier::Quic,
             reason: None,
         };
@@ -236,6 +240,8 @@ struct Conversation<'scope, 'env> {
     has_connected: bool,
     /// Since when, and with how much processor time, the sender knows.
     measured: (Instant, Duration),
+    /// Of carriers, when that was last looked at.
+    records_done: u64,
     carrier: Carrier,
     reason: Option<String>,
 }
@@ -389,6 +395,10 @@ impl Conversation<'_, '_> {
             .set_path(self.peer.path().map(|path| path.to_string()));
         let cpu = process_time();
         self.measured = (Instant::now(), cpu);
+        if self.receiving.hands.are_held(&mut self.records_done) {
+            // Who is heard, and acknowledges nothing, is taken for one whom nothing reaches.
+            return;
+        }
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(0);
         let spent = cpu.saturating_sub(before);
         if self.receiving.lanes.load(Ordering::Relaxed) > 0 && spent > Duration::ZERO {

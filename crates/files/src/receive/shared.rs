@@ -14,6 +14,7 @@ use files_proto::name::Rules;
 use files_proto::{Attribute, EntryId, FailReason, Ranges, SkipReason};
 
 use super::file::Incoming;
+use super::hands::Hands;
 use super::placing::Placing;
 use super::write_back::WriteBack;
 use crate::carrier::Sockets;
@@ -41,6 +42,8 @@ pub(super) struct Receiving {
     pub(super) is_over: AtomicBool,
     pub(super) lanes: AtomicUsize,
     pub(super) sockets: Sockets,
+    /// Of the threads of carriers.
+    pub(super) hands: Hands,
     pub(super) bytes_sent: AtomicU64,
     pub(super) chunks_sent: AtomicU64,
 }
