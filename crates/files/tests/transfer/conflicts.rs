@@ -1,0 +1,179 @@
+//! Files and directories that are in the places of what is offered: what stays, what is replaced, and what is told.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use files::{Answer, Conflict, OnConflict};
+
+use crate::trial::{MIB, Trial, random};
+
+#[test]
+fn other_files_in_the_places_stay_unless_they_are_to_be_replaced() {
+    let mut trial = Trial::new();
+    fs::write(trial.from("file"), "new").unwrap();
+    fs::create_dir(trial.to("")).unwrap();
+    fs::write(trial.to("file"), "other").unwrap();
+    trial.receive.on_conflict = OnConflict::Skip;
+    assert_eq!(trial.run().skipped, 1);
+    assert_eq!(fs::read(trial.to("file")).unwrap(), b"other");
+    trial.receive.on_conflict = OnConflict::Rename;
+    trial.run();
+    assert_eq!(fs::read(trial.to("file")).unwrap(), b"other");
+    assert_eq!(fs::read(trial.to("file (2)")).unwrap(), b"new");
+    // It is found there the next time.
+    assert_eq!(trial.run().bytes_sent, 0);
+    trial.receive.on_conflict = OnConflict::Overwrite;
+    trial.run();
+    assert_eq!(fs::read(trial.to("file")).unwrap(), b"new");
+    assert_eq!(fs::read_dir(trial.to("")).unwrap().count(), 2);
+}
+
+#[test]
+fn a_file_that_is_stored_under_another_name_never_takes_that_of_one_that_is_offered() {
+    for length in [10, 2 * MIB] {
+        let mut trial = Trial::new();
+        fs::create_dir(trial.to("")).unwrap();
+        fs::write(trial.to("a.txt"), "there before").unwrap();
+        fs::write(trial.from("a.txt"), random(1, length)).unwrap();
+        fs::write(trial.from("a (2).txt"), random(2, length)).unwrap();
+        fs::write(trial.from("a (3).txt"), random(3, length)).unwrap();
+        trial.receive.on_conflict = OnConflict::Rename;
+        assert_eq!(trial.run().failed, 0);
+        let mut contents: Vec<Vec<u8>> = fs::read_dir(trial.to(""))
+            .unwrap()
+            .map(|entry| fs::read(entry.unwrap().path()).unwrap())
+            .collect();
+        let mut expected: Vec<Vec<u8>> = (1..4).map(|seed| random(seed, length)).collect();
+        expected.push(b"there before".to_vec());
+        contents.sort();
+        expected.sort();
+        assert!(contents == expected, "each is there once");
+    }
+}
+
+/// FILE-28: with checksums as well, another file goes only where the user's rule says so, and the same one stays.
+#[test]
+fn files_of_the_same_size_are_compared_and_what_differs_is_a_conflict() {
+    let ask = |answer| OnConflict::Ask(Arc::new(move |_: &Conflict| answer));
+    let rules = [
+        (OnConflict::Skip, "old", None),
+        (ask(Answer::Skip), "old", None),
+        (OnConflict::Rename, "old", Some("new")),
+        (ask(Answer::Rename), "old", Some("new")),
+        (OnConflict::Overwrite, "new", None),
+        (ask(Answer::Overwrite), "new", None),
+        (OnConflict::Newer, "new", None),
+    ];
+    for (rule, in_place, beside) in rules {
+        let mut trial = Trial::new();
+        trial.receive.checksum = true;
+        trial.receive.on_conflict = rule;
+        let lengths = [0, 10, 100 << 10, 2 * MIB + 5];
+        let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        fs::create_dir(trial.to("")).unwrap();
+        for length in lengths {
+            let (same, differs) = (format!("same-{length}"), format!("differs-{length}"));
+            let old = random(1, length);
+            let mut new = old.clone();
+            if let Some(last) = new.last_mut() {
+                *last ^= 1;
+            }
+            for (path, bytes) in [
+                (trial.to(&same), &old),
+                (trial.from(&same), &old),
+                (trial.to(&differs), &old),
+                (trial.from(&differs), &new),
+            ] {
+                fs::write(&path, bytes).unwrap();
+            }
+            for path in [trial.to(&same), trial.to(&differs)] {
+                fs::File::open(path).unwrap().set_modified(then).unwrap();
+            }
+        }
+        let inode = |path: PathBuf| fs::metadata(path).unwrap().ino();
+        let before = lengths.map(|length| inode(trial.to(&format!("same-{length}"))));
+        trial.receive.dry_run = true;
+        assert_eq!(trial.run().bytes_sent, 0);
+        trial.receive.dry_run = false;
+        let what = format!("{:?}", trial.receive.on_conflict);
+        let report = trial.run();
+        assert_eq!(report.failed, 0, "{what}");
+        let kept = if in_place == "old" && beside.is_none() {
+            8
+        } else {
+            5
+        };
+        assert_eq!(report.skipped, kept, "{what}");
+        for (length, before) in lengths.into_iter().zip(before) {
+            assert_eq!(inode(trial.to(&format!("same-{length}"))), before, "{what}");
+            if length == 0 {
+                continue;
+            }
+            let name = format!("differs-{length}");
+            let old = random(1, length);
+            let new = fs::read(trial.from(&name)).unwrap();
+            let of = |which| if which == "old" { &old } else { &new };
+            assert!(
+                &fs::read(trial.to(&name)).unwrap() == of(in_place),
+                "{what} {length}"
+            );
+            let other = fs::read(trial.to(&format!("{name} (2)"))).ok();
+            assert!(other.as_ref() == beside.map(of), "{what} {length}");
+        }
+    }
+}
+
+/// FILE-28: a file here that is newer stays, where only newer ones are wanted.
+#[test]
+fn a_newer_file_of_the_same_size_stays_where_checksums_are_compared() {
+    let mut trial = Trial::new();
+    trial.receive.checksum = true;
+    trial.receive.on_conflict = OnConflict::Newer;
+    fs::write(trial.from("file"), "offered").unwrap();
+    let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    fs::File::open(trial.from("file"))
+        .unwrap()
+        .set_modified(then)
+        .unwrap();
+    fs::create_dir(trial.to("")).unwrap();
+    fs::write(trial.to("file"), "is here").unwrap();
+    assert_eq!(trial.run().skipped, 1);
+    assert_eq!(fs::read(trial.to("file")).unwrap(), b"is here");
+}
+
+#[test]
+fn a_directory_that_is_there_keeps_its_mode() {
+    let trial = Trial::new();
+    fs::create_dir(trial.from("private")).unwrap();
+    fs::write(trial.from("private/file"), "new").unwrap();
+    fs::set_permissions(trial.from("private"), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::create_dir_all(trial.to("private")).unwrap();
+    fs::set_permissions(trial.to("private"), fs::Permissions::from_mode(0o700)).unwrap();
+    trial.run();
+    assert_eq!(fs::metadata(trial.to("private")).unwrap().mode() & 0o777, 0o700);
+    assert_eq!(fs::read(trial.to("private/file")).unwrap(), b"new");
+}
+
+#[test]
+fn a_directory_in_whose_place_a_file_is_fails_with_what_is_in_it_and_both_ends_count_it() {
+    let trial = Trial::new();
+    fs::create_dir(trial.from("name")).unwrap();
+    fs::write(trial.from("name/inner"), "new").unwrap();
+    fs::write(trial.from("other"), "new").unwrap();
+    fs::create_dir(trial.to("")).unwrap();
+    fs::write(trial.to("name"), "kept").unwrap();
+    let report = trial.run();
+    assert_eq!(report.failed, 1, "{report:?}");
+    let [(path, text)] = &report.problems[..] else {
+        panic!("{report:?}");
+    };
+    assert!(
+        path.ends_with("tree/name") && text.contains("a file is there"),
+        "{report:?}"
+    );
+    assert_eq!(fs::read(trial.to("name")).unwrap(), b"kept");
+    assert_eq!(fs::read(trial.to("other")).unwrap(), b"new");
+}
