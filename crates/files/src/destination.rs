@@ -18,8 +18,8 @@ use files_proto::Attribute;
 use files_proto::name::Rules;
 use rustix::fs::{
     Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Timespec, Timestamps,
-    accessat, fchmod, fstatfs, futimens, linkat, mkdirat, openat2, readlinkat, renameat, renameat_with,
-    statat, symlinkat, syncfs, unlinkat, utimensat,
+    accessat, fchmod, fstat, fstatfs, futimens, linkat, mkdirat, openat2, readlinkat, renameat,
+    renameat_with, statat, symlinkat, syncfs, unlinkat, utimensat,
 };
 
 use crate::attributes;
@@ -69,6 +69,13 @@ impl Existing {
 
 /// File systems of Windows, by what statfs(2) calls them: FAT, exFAT, NTFS and shares of SMB.
 const WINDOWS_FILE_SYSTEMS: [u32; 5] = [0x4d44, 0x2011_bab0, 0x7366_746e, 0xff53_4d42, 0xfe53_4d42];
+
+/// Mode of a directory that is not done, where its own would keep its owner from filling it (FILE-38). The sticky bit
+/// is of no use where nobody else may write, so that directories of users do not have this mode.
+const UNFINISHED_MODE: u32 = 0o1700;
+
+/// Bits that the owner of a directory needs to fill it.
+const OWNER_BITS: u32 = 0o700;
 
 /// A directory to write to.
 pub(crate) struct Destination {
@@ -162,12 +169,20 @@ impl Destination {
         }
     }
 
-    /// A new directory; one that is there already is taken. Whether it is new. Its final mode comes with
-    /// [`Self::finish_directory`], because files must be put into it meanwhile.
+    /// A new directory; one that is there already is taken. Whether it is new, or one that an earlier transfer has not
+    /// finished. Its final mode comes with [`Self::finish_directory`], because files must be put into it meanwhile.
     pub(crate) fn make_directory(&self, path: &Path, mode: u32) -> io::Result<bool> {
         let (directory, name) = self.parent(path)?;
-        match mkdirat(&directory, name, Mode::from_raw_mode(mode & 0o777 | 0o700)) {
-            Err(rustix::io::Errno::EXIST) => self.directory(path).map(|_| false),
+        let mode = match mode & OWNER_BITS {
+            OWNER_BITS => mode & 0o777,
+            _ => UNFINISHED_MODE,
+        };
+        match mkdirat(&directory, name, Mode::from_raw_mode(mode)) {
+            Err(rustix::io::Errno::EXIST) => {
+                let mode = fstat(self.directory(path)?)?.st_mode;
+                // It may have its group from the directory that it is in.
+                Ok(mode & 0o5777 == UNFINISHED_MODE)
+            }
             Err(error) => Err(error.into()),
             Ok(()) => Ok(true),
         }
@@ -470,6 +485,36 @@ mod tests {
         );
         assert_eq!(destination.existing(Path::new("part")).unwrap(), None);
         assert_eq!(destination.existing(Path::new("no/such")).unwrap(), None);
+    }
+
+    /// FILE-38.
+    #[test]
+    fn a_directory_that_its_owner_could_not_fill_is_known_for_unfinished_until_it_is_done() {
+        let (directory, destination) = destination();
+        let mode = |name: &str| {
+            let found = fs::metadata(directory.path().join("to").join(name)).unwrap();
+            found.permissions().mode() & 0o7777
+        };
+        let sealed = Path::new("sealed");
+        assert!(destination.make_directory(sealed, 0o555).unwrap());
+        assert_eq!(mode("sealed"), UNFINISHED_MODE);
+        // Killed here; also where the source has another mode by then.
+        assert!(destination.make_directory(sealed, 0o755).unwrap());
+        assert!(destination.make_directory(sealed, 0o555).unwrap());
+        destination.finish_directory(sealed, Some(0o555), 0).unwrap();
+        assert_eq!(mode("sealed"), 0o555 & !umask());
+        assert!(!destination.make_directory(sealed, 0o555).unwrap());
+        // Directories of users.
+        for (name, own) in [("private", 0o700), ("shared", 0o1777), ("common", 0o3770)] {
+            let path = directory.path().join("to").join(name);
+            fs::create_dir(&path).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(own)).unwrap();
+            assert!(
+                !destination.make_directory(Path::new(name), 0o555).unwrap(),
+                "{name}"
+            );
+            assert_eq!(mode(name), own, "{name}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -153,6 +153,14 @@ fn grow(tree: &Path, random: &mut SmallRng) {
         fs::write(tree.join(format!("deep/deeper/{number}")), bytes).unwrap();
     }
     std::os::unix::fs::symlink("deep/0", tree.join("link")).unwrap();
+    seal(tree, 0o555);
+}
+
+/// Gives directories that are not done when an end is killed this mode, which is none to fill them with (FILE-38).
+fn seal(tree: &Path, mode: u32) {
+    for name in ["deep/deeper", "deep"] {
+        fs::set_permissions(tree.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
 }
 
 /// Both are the same, byte by byte and by kind, mode and time.
@@ -188,7 +196,7 @@ fn compare(from: &Path, to: &Path) {
     }
 }
 
-/// FILE-24 to FILE-28.
+/// FILE-24 to FILE-28, FILE-38.
 #[test]
 fn whenever_an_end_is_killed_what_had_come_stays_and_the_tree_arrives() {
     let seed = rand::random();
@@ -236,6 +244,9 @@ fn whenever_an_end_is_killed_what_had_come_stays_and_the_tree_arrives() {
         assert_eq!(receiver.told("ended").as_deref(), Some("true"), "seed {seed}");
         assert_eq!(sender.told("ended").as_deref(), Some("true"), "seed {seed}");
         compare(&from, &to.join("tree"));
+        // To be removed.
+        seal(&from, 0o755);
+        seal(&to.join("tree"), 0o755);
         assert_eq!(fs::read_dir(&to).unwrap().count(), 1, "seed {seed}");
     }
 }

@@ -128,7 +128,7 @@ pub(super) struct Directory {
     pub(super) modified: i64,
     /// Whether it is there to be written to.
     pub(super) is_made: bool,
-    /// Whether it was not there before: others keep their modes.
+    /// Whether it was not there before, or an earlier transfer left it unfinished: others keep their modes.
     pub(super) is_new: bool,
     pub(super) attributes: Vec<Attribute>,
 }

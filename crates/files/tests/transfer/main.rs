@@ -61,6 +61,35 @@ fn what_came_before_a_transfer_ended_early_is_not_sent_again() {
     assert_eq!(left, 1, "neither part nor journal is left");
 }
 
+/// FILE-38.
+#[test]
+fn directories_of_a_transfer_that_ended_early_get_their_modes_and_times_from_the_next_one() {
+    let mut trial = Trial::new();
+    for (name, mode) in [("sealed", 0o555), ("hidden", 0o511), ("open", 0o755)] {
+        fs::create_dir(trial.from(name)).unwrap();
+        fs::write(trial.from(name).join("large"), random(mode, 20 * MIB)).unwrap();
+        let mode = fs::Permissions::from_mode(mode as u32);
+        fs::set_permissions(trial.from(name), mode).unwrap();
+        let then = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000, 5);
+        fs::File::open(trial.from(name))
+            .unwrap()
+            .set_modified(then)
+            .unwrap();
+    }
+    trial.send.limit = Some(20 << 20);
+    trial.cut_after(4 << 20);
+    trial.send.limit = None;
+    assert_eq!(trial.run().failed, 0);
+    trial.compare();
+    for path in ["sealed", "hidden"]
+        .map(|name| [trial.from(name), trial.to(name)])
+        .concat()
+    {
+        // To be removed.
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
 /// FILE-26.
 #[test]
 fn what_a_disk_lost_of_a_part_comes_again() {

@@ -97,6 +97,8 @@ impl Two {
             let bytes = pattern(number, 700_000 + 4_321 * number as usize);
             fs::write(from.join(format!("deep/noise-{number}")), bytes).unwrap();
         }
+        // A mode that is none to fill it with: it has another one until it is done (FILE-38).
+        fs::set_permissions(from.join("deep"), fs::Permissions::from_mode(0o555)).unwrap();
         Self {
             clocks: None,
             sender: id(&pair.server, &directory, "sender"),
