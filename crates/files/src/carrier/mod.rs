@@ -1,6 +1,7 @@
 //! What carries records of chunks: streams of the QUIC connection, or TCP connections with TLS beside it. All carry
 //! the same records, in any order and distribution; each end of one belongs to a thread.
 
+pub(crate) mod offer;
 pub(crate) mod tcp;
 pub(crate) mod tls;
 

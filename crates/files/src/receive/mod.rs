@@ -28,6 +28,7 @@ use peer::blocking::{wait, wait_for};
 use peer::{Peer, SendStream};
 use quic::KeyIdentity;
 
+use crate::carrier::offer::Offered;
 use crate::carrier::tcp::Listening;
 use crate::carrier::{Carrier, RecordReceiver, Sockets};
 use crate::control::{Bell, Heard, Inbox, Outbox};
@@ -127,7 +128,7 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
             compared: told,
             key: None,
             takes_tcp: false,
-            has_connected: false,
+            offered: Offered::default(),
             measured: (Instant::now(), process_time()),
             records_done: 0,
             carrier: Carrier::Quic,
@@ -237,7 +238,8 @@ struct Conversation<'scope, 'env> {
     /// Of TCP connections.
     key: Option<KeyIdentity>,
     takes_tcp: bool,
-    has_connected: bool,
+    /// The sender's port.
+    offered: Offered,
     /// Since when, and with how much processor time, the sender knows.
     measured: (Instant, Duration),
     /// Of carriers, when that was last looked at.
@@ -361,7 +363,7 @@ impl Conversation<'_, '_> {
                 }
             }
             Message::TcpKey { key } => self.begin_tcp(key),
-            Message::TcpOffer(offer) => self.connect_tcp(&offer),
+            Message::TcpOffer(offer) => self.take_offer(offer),
             Message::Choice { carrier, text } => {
                 self.carrier = match carrier {
                     CarrierKind::Quic => Carrier::Quic,
@@ -390,6 +392,7 @@ impl Conversation<'_, '_> {
         if elapsed < TURN {
             return;
         }
+        self.connect_tcp();
         self.receiving
             .progress
             .set_path(self.peer.path().map(|path| path.to_string()));

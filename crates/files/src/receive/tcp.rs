@@ -5,12 +5,12 @@ use std::net::{Ipv6Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use files_proto::message::{Message, TcpOffer};
-use peer::PeerPath;
 use quic::records;
 use rustls::ServerConfig;
 
 use super::{Conversation, begin_lane};
 use crate::carrier::RecordReceiver;
+use crate::carrier::offer::OfferedPort;
 use crate::carrier::tcp;
 use crate::carrier::tls::{PROTOCOL, TlsReceiver};
 use crate::limits::TCP_CONNECTIONS;
@@ -50,27 +50,31 @@ impl Conversation<'_, '_> {
         });
     }
 
-    /// Connects to the sender's port, once, as it has not reached ours.
-    pub(super) fn connect_tcp(&mut self, offer: &TcpOffer) {
-        let (Some(PeerPath::Direct(address)), Some(port)) =
-            (self.peer.path(), offer.addresses.first().map(SocketAddr::port))
-        else {
-            return;
-        };
-        let Some(own) = self
-            .key
-            .as_ref()
-            .filter(|_| self.options.transport != Transport::Quic)
-        else {
-            return;
-        };
-        if std::mem::replace(&mut self.has_connected, true) {
-            return;
+    /// The sender offers a port, as it has not reached ours.
+    pub(super) fn take_offer(&mut self, offer: TcpOffer) {
+        if self.options.transport != Transport::Quic {
+            self.offered.offer(offer);
+            self.connect_tcp();
         }
+    }
+
+    /// Connects to the port that the sender has offered, once the path leads to itself.
+    pub(super) fn connect_tcp(&mut self) {
+        let Some(own) = &self.key else {
+            return;
+        };
+        let Some(OfferedPort {
+            address,
+            port,
+            key: sender,
+        }) = self.offered.take_up(|| self.peer.path())
+        else {
+            return;
+        };
         self.receiving.outbox.push(&Message::TcpKey {
             key: own.public_key(),
         });
-        let config = records::accepting(own, PROTOCOL, offer.key);
+        let config = records::accepting(own, PROTOCOL, sender);
         let (scope, receiving) = (self.scope, self.receiving);
         scope.spawn(move || {
             for _ in 0..TCP_CONNECTIONS {

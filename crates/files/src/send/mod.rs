@@ -20,6 +20,7 @@ use peer::Peer;
 use peer::blocking::{wait, wait_for};
 
 use crate::cache::Cache;
+use crate::carrier::offer::Offered;
 use crate::carrier::tcp::Listening;
 use crate::carrier::{Carrier, RecordSender, Sockets};
 use crate::choice::{Choice, Decision, Totals};
@@ -141,6 +142,7 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
                 .as_ref()
                 .and_then(|state| Remembered::open(state).ok()),
             between: None,
+            offered: Offered::default(),
             tcp: None,
             totals: Totals::default(),
             cached: Instant::now(),
@@ -214,7 +216,9 @@ struct Conversation<'scope, 'env> {
     remembered: Option<Remembered>,
     /// Where TCP connections lead.
     between: Option<Between>,
-    /// Once the receiver has offered it.
+    /// The receiver's port.
+    offered: Offered,
+    /// Once that is tried.
     tcp: Option<Tcp>,
     totals: Totals,
     cached: Instant,
@@ -335,7 +339,7 @@ impl<'scope> Conversation<'scope, '_> {
                     sending.problem(path, format!("at the receiver: {text}"));
                 }
             }
-            Message::TcpOffer(offer) => self.begin_tcp(&offer),
+            Message::TcpOffer(offer) => self.take_offer(offer),
             Message::TcpKey { key } => self.take_tcp(key),
             Message::Measure(measure) => self.totals.cpu += Duration::from_nanos(measure.cpu_ns),
             Message::Abort { text } => return Err(TransferError::Aborted(text)),
@@ -382,6 +386,7 @@ impl<'scope> Conversation<'scope, '_> {
             return;
         }
         self.looked = now;
+        self.begin_tcp();
         sending
             .progress
             .set_path(self.peer.path().map(|path| path.to_string()));

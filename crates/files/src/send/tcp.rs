@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use files_proto::limits::CHUNK_BYTES;
 use files_proto::message::{Message, TcpOffer};
-use peer::PeerPath;
 use quic::{KeyIdentity, records};
 use rustls::ClientConfig;
 
 use super::lane::{Compressing, LaneThread};
 use super::{Conversation, Sending};
+use crate::carrier::offer::OfferedPort;
 use crate::carrier::tls::{PROTOCOL, TlsSender};
 use crate::carrier::{Carrier, RecordSender, tcp};
 use crate::choice::Decision;
@@ -44,22 +44,30 @@ struct Connections {
 }
 
 impl Conversation<'_, '_> {
-    /// Connects to the receiver's port, where the path leads to itself; threads do so, because it takes a while where
-    /// nobody answers.
-    pub(super) fn begin_tcp(&mut self, offer: &TcpOffer) {
-        let (Some(PeerPath::Direct(address)), Some(port)) =
-            (self.peer.path(), offer.addresses.first().map(SocketAddr::port))
+    /// The receiver offers a port.
+    pub(super) fn take_offer(&mut self, offer: TcpOffer) {
+        if self.options.transport != Transport::Quic {
+            self.offered.offer(offer);
+            self.begin_tcp();
+        }
+    }
+
+    /// Connects to the port that the receiver has offered, once the path leads to itself; threads do so, because it
+    /// takes a while where nobody answers.
+    pub(super) fn begin_tcp(&mut self) {
+        let Some(OfferedPort {
+            address,
+            port,
+            key: receiver,
+        }) = self.offered.take_up(|| self.peer.path())
         else {
             return;
         };
-        if self.options.transport == Transport::Quic || self.tcp.is_some() {
-            return;
-        }
         let Ok(key) = session_key() else { return };
         self.sending.outbox.push(&Message::TcpKey {
             key: key.public_key(),
         });
-        let config = records::connecting(&key, PROTOCOL, offer.key);
+        let config = records::connecting(&key, PROTOCOL, receiver);
         self.between = Between::new(self.peer.id(), address);
         let streams = self.options.streams.unwrap_or(TCP_CONNECTIONS);
         let count = streams.clamp(1, STREAMS_MAX);
