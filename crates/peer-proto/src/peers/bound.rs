@@ -10,6 +10,7 @@
 use std::time::Instant;
 
 use super::{PeerKey, Peers};
+use crate::lazy::Lazy;
 use crate::limits::{RECEIVE_BYTES_MAX, RECEIVE_BYTES_RESERVED};
 use crate::receiver::Receiver;
 
@@ -63,6 +64,28 @@ impl Bound {
         }
         is_relieved
     }
+
+    /// Tells the receiver of the peer at `index` what it may keep at present.
+    fn tell(&self, index: usize, is_accepted: bool, receiver: &mut Receiver) {
+        match is_accepted {
+            true => receiver.set_bound(self.of_peer(), self.has_room() || self.favours(index)),
+            false => receiver.set_bound(RECEIVE_BYTES_RESERVED, false),
+        }
+    }
+
+    /// The receiver of the peer at `index` for what is given to it, which may be its first use; it knows then what it
+    /// may keep.
+    pub(super) fn use_receiver<'a>(
+        &self,
+        index: usize,
+        is_accepted: bool,
+        receiver: &'a mut Lazy<Receiver>,
+        make: impl FnOnce() -> Receiver,
+    ) -> &'a mut Receiver {
+        let receiver = receiver.used(make);
+        self.tell(index, is_accepted, receiver);
+        receiver
+    }
 }
 
 impl Peers {
@@ -90,28 +113,11 @@ impl Peers {
 
     /// Tells the peer's receiver what it may keep at present.
     pub(super) fn set_bound(&mut self, index: usize) {
-        let may_exceed = self.bound.has_room() || self.bound.favours(index);
-        let room = self.bound.of_peer();
-        let Some(peer) = self.peers[index].as_deref_mut() else {
-            return;
-        };
-        if let Some(receiver) = peer.receiver.get_mut() {
-            if peer.is_accepted {
-                receiver.set_bound(room, may_exceed);
-            } else {
-                receiver.set_bound(RECEIVE_BYTES_RESERVED, false);
-            }
+        if let Some(peer) = self.peers[index].as_deref_mut()
+            && let Some(receiver) = peer.receiver.get_mut()
+        {
+            self.bound.tell(index, peer.is_accepted, receiver);
         }
-    }
-
-    /// The same before something is given to it, which may be its first use.
-    pub(super) fn use_receiver(&mut self, index: usize) {
-        let (message_bytes_max, udp_payload_max) = (self.message_bytes_max, self.udp_payload_max);
-        if let Some(peer) = self.peers[index].as_deref_mut() {
-            peer.receiver
-                .used(|| Receiver::new(message_bytes_max, udp_payload_max));
-        }
-        self.set_bound(index);
     }
 
     /// Counts what the peer keeps.

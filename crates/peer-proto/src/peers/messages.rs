@@ -9,7 +9,7 @@ use super::{PeerKey, Peers};
 use crate::delivery::{Delivery, Received, Ticket};
 use crate::error::SendError;
 use crate::frame::Frame;
-use crate::receiver::Violation;
+use crate::receiver::{Receiver, Violation};
 use crate::sender::Sender;
 
 impl Peers {
@@ -58,14 +58,14 @@ impl Peers {
         connection: ConnectionKey,
         datagram: Bytes,
     ) -> Result<(), Violation> {
-        self.use_receiver(index);
         let bytes_max = self.send_bytes_max;
         let Some(peer) = self.peers[index].as_deref_mut() else {
             return Ok(());
         };
-        let Some(receiver) = peer.receiver.get_mut() else {
-            return Ok(());
-        };
+        let make = || Receiver::new(self.message_bytes_max, self.udp_payload_max);
+        let receiver = self
+            .bound
+            .use_receiver(index, peer.is_accepted, &mut peer.receiver, make);
         match Frame::read(datagram).ok_or("a frame that cannot be read")? {
             Frame::Ack(ack) => {
                 let round_trip = self.quic.round_trip(connection).unwrap_or_default();

@@ -9,7 +9,7 @@ use super::{PeerKey, Peers, code};
 use crate::event::Event;
 use crate::frame::PROGRAM_STREAM;
 use crate::limits::STREAM_HEAD_BYTES_MAX;
-use crate::receiver::Violation;
+use crate::receiver::{Receiver, Violation};
 
 impl Peers {
     fn connection(&mut self, peer: PeerKey) -> Result<ConnectionKey, StreamError> {
@@ -219,13 +219,10 @@ impl Peers {
             let event = Event::StreamReadable { peer: key, stream };
             return self.events.push_back(event);
         }
-        self.use_receiver(index);
-        let Some(peer) = self.peers[index].as_deref_mut() else {
-            return;
-        };
-        let Some(receiver) = peer.receiver.get_mut() else {
-            return;
-        };
+        let make = || Receiver::new(self.message_bytes_max, self.udp_payload_max);
+        let receiver = self
+            .bound
+            .use_receiver(index, peer.is_accepted, &mut peer.receiver, make);
         let read = peer.incoming.read(&mut self.quic, connection, stream, receiver);
         match read {
             Ok(true) => self.opened_for_program(index, stream),
