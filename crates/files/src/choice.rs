@@ -12,7 +12,9 @@
 //!
 //! TCP falls silent where its path dies, which the system tells after long. Where nothing of what it has under way
 //! arrives for much longer than it should take, while the receiver is heard by QUIC, QUIC takes work beside it until it
-//! is seen to carry again, and what is under way on it at the end.
+//! is seen to carry again, and what is under way on it at the end. Where that happens while TCP is measured, QUIC is
+//! chosen, and TCP measured again where it has not died. Where the user asked for TCP, it is waited for until the
+//! system gives it up ([`TCP_SILENCE_MAX`](crate::limits::TCP_SILENCE_MAX)).
 //!
 //! A carrier whose rate falls to half is measured against the other again, at most every [`CHOICE_HYSTERESIS`]. One
 //! that was chosen in an earlier transfer between the same two places is taken at once, and measured again in the same
@@ -178,6 +180,8 @@ enum Phase {
         seen: u64,
         /// Of the other one, where that had its turn.
         other: Option<Sample>,
+        /// Bytes a second that it had when it was chosen, where it was.
+        before: Option<f64>,
         /// When the first of both trials began.
         began: Instant,
     },
@@ -194,13 +198,23 @@ enum Phase {
         carrier: Carrier,
         /// Bytes a second that it had when it was measured, or more since.
         rate: f64,
-        /// Whether it was chosen within the user's limit, which says nothing of the path.
-        is_limited: bool,
+        grounds: Grounds,
         /// When its present rate was last looked at, and its bytes then.
         window: (Instant, u64),
         /// When the measurement began.
         began: Instant,
     },
+}
+
+/// Why a carrier was chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Grounds {
+    /// It is better on this path.
+    Path,
+    /// It costs less within the user's limit, which says nothing of the path.
+    Limit,
+    /// The other one fell silent while it was measured: its path may be dead, or the receiver's disk stood still.
+    Silence,
 }
 
 impl Choice {
@@ -229,7 +243,7 @@ impl Choice {
             Phase::Chosen {
                 carrier,
                 rate,
-                is_limited: false,
+                grounds: Grounds::Path,
                 ..
             } => Some((carrier, rate)),
             _ => None,
@@ -271,7 +285,7 @@ impl Choice {
         self.phase = Phase::Chosen {
             carrier,
             rate,
-            is_limited: false,
+            grounds: Grounds::Path,
             window: (now, totals.bytes(carrier)),
             began: now,
         };
@@ -294,9 +308,14 @@ impl Choice {
     /// rate: each of its threads has one that shares the path with those of the others.
     fn patience(&self, totals: &Totals) -> Option<Duration> {
         let rate = match &self.phase {
-            // It is measured, and nothing else may take work.
-            Phase::Only(_) | Phase::Trial { is_proven: true, .. } => return None,
-            Phase::Trial { other, .. } => other.as_ref()?.rate(),
+            Phase::Only(_) => return None,
+            // Nothing is given to it.
+            Phase::Trial {
+                carrier: Carrier::Quic,
+                is_proven: true,
+                ..
+            } => return None,
+            Phase::Trial { other, before, .. } => other.as_ref().map(Sample::rate).or(*before)?,
             Phase::Remembered { rate, .. } | Phase::Chosen { rate, .. } => *rate,
         };
         let rate = self
@@ -325,6 +344,29 @@ impl Choice {
         self.try_out(now, totals, self.present(), None, now)
     }
 
+    /// TCP has fallen silent while it was measured.
+    fn give_up_trial(
+        &mut self,
+        now: Instant,
+        totals: Totals,
+        tcp: Sample,
+        quic: Option<Sample>,
+        began: Instant,
+    ) -> Option<Decision> {
+        let Some(quic) = quic else {
+            return self.try_out(now, totals, Carrier::Quic, Some(tcp), began);
+        };
+        self.phase = Phase::Chosen {
+            carrier: Carrier::Quic,
+            rate: quic.rate(),
+            grounds: Grounds::Silence,
+            window: (now, totals.quic),
+            began: now,
+        };
+        let told = "TCP brought nothing more while it was measured".to_owned();
+        Some(Decision::Choose(Carrier::Quic, told))
+    }
+
     fn try_out(
         &mut self,
         now: Instant,
@@ -334,6 +376,10 @@ impl Choice {
         began: Instant,
     ) -> Option<Decision> {
         let changes = self.present() != carrier;
+        let before = match self.phase {
+            Phase::Chosen { rate, .. } if !changes => Some(rate),
+            _ => None,
+        };
         self.phase = Phase::Trial {
             carrier,
             since: now,
@@ -341,6 +387,7 @@ impl Choice {
             start: None,
             seen: totals.bytes(carrier),
             other,
+            before,
             began,
         };
         changes.then_some(Decision::Use(&BOTH))
@@ -377,6 +424,26 @@ impl Choice {
                 Some(Decision::Use(&BOTH))
             }
             Phase::Trial {
+                carrier: Carrier::Tcp,
+                is_proven: true,
+                since,
+                start,
+                other,
+                began,
+                ..
+            } if self.silence.is_silent => {
+                let (quic, began) = (*other, *began);
+                let (from, bytes) =
+                    start.map_or((*since, 0), |(from, before)| (from, totals.tcp - before.tcp));
+                let tcp = Sample {
+                    bytes,
+                    elapsed: now.duration_since(from),
+                    cpu: Duration::ZERO,
+                    is_limited: false,
+                };
+                self.give_up_trial(now, totals, tcp, quic, began)
+            }
+            Phase::Trial {
                 carrier,
                 since,
                 is_proven,
@@ -384,6 +451,7 @@ impl Choice {
                 seen,
                 other,
                 began,
+                ..
             } => {
                 let (carrier, other, began) = (*carrier, *other, *began);
                 // Nothing to send is no measurement.
@@ -432,9 +500,9 @@ impl Choice {
             Phase::Chosen {
                 carrier,
                 rate,
+                grounds,
                 window,
                 began,
-                ..
             } => {
                 let (since, before) = *window;
                 let elapsed = now.duration_since(since);
@@ -447,8 +515,10 @@ impl Choice {
                 let may = now.duration_since(*began) >= CHOICE_HYSTERESIS;
                 // The limit lets pass no more, or what it lets pass was compressed.
                 let expected = limit.map_or(*rate, |limit| rate.min(limit as f64 * LIMITED_SHARE));
+                let is_due =
+                    *grounds == Grounds::Silence && !self.silence.is_silent || present < expected / 2.0;
                 // Nothing at all is an end, or a disk that stands.
-                if may && present > 0.0 && present < expected / 2.0 {
+                if may && present > 0.0 && is_due {
                     return self.begin(now, totals);
                 }
                 *rate = rate.max(present);
@@ -462,7 +532,10 @@ impl Choice {
         self.phase = Phase::Chosen {
             carrier,
             rate: samples[carrier as usize].rate(),
-            is_limited: are_limited(&samples),
+            grounds: match are_limited(&samples) {
+                true => Grounds::Limit,
+                false => Grounds::Path,
+            },
             window: (now, totals.bytes(carrier)),
             began,
         };

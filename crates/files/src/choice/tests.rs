@@ -278,6 +278,98 @@ fn slow_paths_are_waited_for_and_so_are_receivers_that_say_nothing_and_carriers_
     assert_eq!(quiet(|totals| totals.under_way = [0, 0]), None);
 }
 
+/// QUIC was measured, and TCP is, of which so much is under way.
+fn measuring_tcp() -> (Choice, Instant, Totals) {
+    let (mut clock, mut totals) = (Instant::now(), Totals::default());
+    totals.is_heard = true;
+    let mut choice = Choice::new(Carrier::Quic, None);
+    choice.offer_tcp(clock, totals, None);
+    while choice.present() == Carrier::Quic {
+        step(&mut choice, &mut clock, &mut totals, [1e8, 0.0], [1.0, 1.0]);
+    }
+    for _ in 0..4 {
+        let decision = step(&mut choice, &mut clock, &mut totals, [0.0, 1e8], [1.0, 1.0]);
+        assert!(!matches!(decision, Some(Decision::Choose(..))), "{decision:?}");
+    }
+    totals.under_way = [0, 4];
+    (choice, clock, totals)
+}
+
+/// Looks until something is decided.
+fn wait_for_decision(choice: &mut Choice, clock: &mut Instant, totals: &Totals) -> Option<Decision> {
+    (0..400).find_map(|_| {
+        *clock += Duration::from_millis(50);
+        choice.look(*clock, *totals)
+    })
+}
+
+#[test]
+fn where_tcp_falls_silent_while_it_is_measured_quic_is_chosen_and_that_is_not_remembered() {
+    let (mut choice, mut clock, mut totals) = measuring_tcp();
+    let since = clock;
+    let decision = wait_for_decision(&mut choice, &mut clock, &totals);
+    let told = "TCP brought nothing more while it was measured".to_owned();
+    assert_eq!(decision, Some(Decision::Choose(Carrier::Quic, told)));
+    assert!(clock - since >= SILENCE_MIN && clock - since < 2 * SILENCE_MIN);
+    assert!(choice.is_tcp_silent(), "QUIC sends what it had");
+    assert_eq!(choice.chosen(), None);
+    // A dead path is left alone until the system gives it up.
+    for _ in 0..400 {
+        let decision = step(&mut choice, &mut clock, &mut totals, [1e8, 0.0], [1.0, 1.0]);
+        assert_eq!(decision, None);
+    }
+    // It was the receiver's disk that stood still: TCP is measured again.
+    totals.tcp += CHUNK as u64;
+    totals.under_way = [0, 0];
+    let decision = decide(&mut choice, &mut clock, &mut totals, [1e8, 2e8], [1.0, 1.0]);
+    assert!(
+        matches!(decision, Some(Decision::Choose(Carrier::Tcp, _))),
+        "{decision:?}"
+    );
+}
+
+#[test]
+fn where_tcp_falls_silent_while_it_is_measured_once_more_quic_is_tried() {
+    let (mut choice, mut clock, mut totals) = chosen_tcp(2e8);
+    totals.under_way = [0, 0];
+    // Its rate falls to a quarter, so that it is measured again, and then it dies.
+    while matches!(choice.phase, Phase::Chosen { .. }) {
+        step(&mut choice, &mut clock, &mut totals, [0.0, 5e7], [1.0, 1.0]);
+    }
+    assert_eq!(choice.present(), Carrier::Tcp);
+    totals.under_way = [0, 4];
+    let since = clock;
+    let decision = wait_for_decision(&mut choice, &mut clock, &totals);
+    assert_eq!(decision, Some(Decision::Use(&BOTH)));
+    assert!(clock - since >= SILENCE_MIN && clock - since < 2 * SILENCE_MIN);
+    assert!(choice.is_tcp_silent());
+    totals.quic += CHUNK as u64;
+    assert_eq!(
+        choice.look(clock, totals),
+        Some(Decision::Use(alone(Carrier::Quic)))
+    );
+}
+
+#[test]
+fn where_tcp_was_asked_for_it_is_waited_for() {
+    let (mut clock, totals) = (
+        Instant::now(),
+        Totals {
+            under_way: [0, 4],
+            is_heard: true,
+            ..Totals::default()
+        },
+    );
+    let mut choice = Choice::new(Carrier::Quic, None);
+    choice.prefer_tcp();
+    assert_eq!(wait_for_decision(&mut choice, &mut clock, &totals), None);
+    assert!(!choice.is_tcp_silent());
+    assert!(matches!(
+        choice.lose_tcp(),
+        Some(Decision::Choose(Carrier::Quic, _))
+    ));
+}
+
 /// Chunks that threads send under a limit, as `send/lane.rs` does, in steps of virtual time.
 struct Limited {
     limit: RateLimit,
