@@ -144,7 +144,16 @@ pub enum HelloError {
     Version,
 }
 
+/// Extension of a receiver that passes a pipe on as it comes, and takes pieces of its chunks (FILE-39).
+pub const PIECES: u64 = 1;
+
 impl Hello {
+    /// Whether this end has an extension, whatever its value.
+    #[must_use]
+    pub fn has(&self, extension: u64) -> bool {
+        self.extensions.iter().any(|(number, _)| *number == extension)
+    }
+
     /// The version that holds between this end and the `other` one (FILE-2).
     ///
     /// # Errors

@@ -26,6 +26,8 @@ pub enum Body {
     Chunk(Chunk),
     /// Many small files (see [`crate::pack`]).
     Pack,
+    /// A part of a chunk of a pipe that is not full.
+    Piece(Piece),
     /// Something of a later version: its bytes are passed over.
     Unknown,
 }
@@ -43,6 +45,17 @@ pub struct Chunk {
     pub only: bool,
     /// Whether all bytes are zero, and none travel.
     pub hole: bool,
+}
+
+/// What has been read of a chunk of a pipe, ahead of the whole (FILE-39).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The pipe.
+    pub entry: EntryId,
+    /// The chunk.
+    pub index: u64,
+    /// Where in the chunk it begins, in bytes.
+    pub offset: u32,
 }
 
 /// A record that breaks FILE-17.
@@ -75,6 +88,7 @@ pub struct Damaged {
 
 const CHUNK: u8 = 0;
 const PACK: u8 = 1;
+const PIECE: u8 = 2;
 
 const COMPRESSED: u8 = 1;
 const HOLE: u8 = 2;
@@ -95,6 +109,12 @@ impl RecordHead {
                 CHUNK
             }
             Body::Pack => PACK,
+            Body::Piece(piece) => {
+                out[12..20].copy_from_slice(&piece.entry.to_be_bytes());
+                out[20..28].copy_from_slice(&piece.index.to_be_bytes());
+                out[28..32].copy_from_slice(&piece.offset.to_be_bytes());
+                PIECE
+            }
             Body::Unknown => u8::MAX,
         };
         out[1] = flags;
@@ -126,6 +146,11 @@ impl RecordHead {
                 hole: flags & HOLE != 0,
             }),
             PACK => Body::Pack,
+            PIECE => Body::Piece(Piece {
+                entry: number(12),
+                index: number(20),
+                offset: length(28),
+            }),
             _ => Body::Unknown,
         };
         let possible = match &body {
@@ -147,6 +172,13 @@ impl RecordHead {
                     stored == raw
                 };
                 travels && raw > 0 && raw as usize <= PACK_BYTES_MAX
+            }
+            Body::Piece(piece) => {
+                if piece.index >= FILE_CHUNKS_MAX {
+                    return Err(RecordError::Index(piece.index));
+                }
+                let end = u64::from(piece.offset) + u64::from(raw);
+                !compressed && raw > 0 && stored == raw && end <= CHUNK_BYTES
             }
             Body::Unknown => true,
         };
@@ -196,6 +228,14 @@ mod tests {
         }
     }
 
+    fn piece(offset: u32) -> Piece {
+        Piece {
+            entry: 3,
+            index: 5,
+            offset,
+        }
+    }
+
     fn head(body: Body, compressed: bool, stored_bytes: u32, raw_bytes: u32) -> RecordHead {
         RecordHead {
             body,
@@ -216,6 +256,7 @@ mod tests {
             head(Body::Chunk(hole), false, 0, 1 << 20),
             head(Body::Chunk(chunk(0, true, b"bytes")), false, 5, 5),
             head(Body::Pack, true, 500, 1 << 20),
+            head(Body::Piece(piece(9)), false, 5, 5),
             head(Body::Unknown, false, 70, 9),
         ] {
             assert_eq!(RecordHead::decode(&head.encode()), Ok(head));
@@ -239,6 +280,10 @@ mod tests {
             head(Body::Chunk(only), false, 5, 5),
             head(Body::Pack, false, 1, 2),
             head(Body::Pack, true, 9, u32::MAX),
+            head(Body::Piece(piece(0)), true, 5, 6),
+            head(Body::Piece(piece(0)), false, 0, 0),
+            head(Body::Piece(piece((1 << 20) - 4)), false, 5, 5),
+            head(Body::Piece(piece(u32::MAX)), false, 5, 5),
             head(Body::Unknown, false, u32::MAX, 0),
         ] {
             assert!(
@@ -279,7 +324,7 @@ mod tests {
     proptest! {
         /// FILE-17.
         #[test]
-        fn what_is_read_is_within_bounds_and_is_written_back_alike(bytes: [u8; 32], kind in 0_u8..3, flags in 0_u8..8) {
+        fn what_is_read_is_within_bounds_and_is_written_back_alike(bytes: [u8; 32], kind in 0_u8..4, flags in 0_u8..8) {
             let mut input = [0; RECORD_HEAD_BYTES];
             input[..32].copy_from_slice(&bytes);
             input[0] = kind;

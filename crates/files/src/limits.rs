@@ -145,6 +145,10 @@ pub const WRITE_BACK_BYTES: u64 = 16 << 20;
 /// The most of them: writers wait then, and by that the sender.
 pub const WRITE_BACK_BYTES_MAX: u64 = 512 << 20;
 
+/// How long a pipe brings nothing more before what was read of a chunk is sent ahead of it, to a receiver that passes
+/// it on: people who follow a log do not notice, and programs that write fast do not pause for so long.
+pub const PIPE_PAUSE: Duration = Duration::from_millis(200);
+
 /// Entries of a destination among which files that were moved are looked for, once in a transfer: a third of a second.
 pub const ELSEWHERE_ENTRIES_MAX: usize = 65_536;
 

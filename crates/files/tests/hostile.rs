@@ -14,7 +14,7 @@ use files_proto::content::chunk_address;
 use files_proto::limits::RECORD_HEAD_BYTES;
 use files_proto::manifest::ManifestError;
 use files_proto::message::{CarrierKind, Decoder, Hello, Message, TcpOffer, Totals, VERSION};
-use files_proto::record::{Body, Chunk, RecordHead};
+use files_proto::record::{Body, Chunk, Piece, RecordHead};
 use files_proto::{Entry, FailReason, Kind, Ranges, SkipReason};
 use peer::blocking::{wait, wait_for};
 use peer::{Endpoint, Peer, ReceiveStream, SecretKey, SendStream};
@@ -164,6 +164,34 @@ fn send_as(
         });
         files::send(&to_receiver, options, &Progress::default())
     })
+}
+
+/// FILE-39.
+#[test]
+fn a_piece_of_a_pipe_that_is_not_passed_on_ends_the_transfer() {
+    let (received, names) = receive_from(|liar, peer| {
+        liar.say(&hello(true, Vec::new()));
+        liar.say(&entry(0, "pipe", Kind::Pipe));
+        while !matches!(liar.hear(), Some(Message::Want { .. }) | None) {}
+        let head = RecordHead {
+            body: Body::Piece(Piece {
+                entry: 0,
+                index: 0,
+                offset: 0,
+            }),
+            compressed: false,
+            stored_bytes: 4,
+            raw_bytes: 4,
+        };
+        let mut stream = wait(peer.open_one_way(0)).unwrap();
+        let record = [&head.encode()[..], b"part"].concat();
+        wait(stream.write_chunk(Bytes::from(record))).unwrap();
+    });
+    let Err(TransferError::Broken(how)) = received else {
+        panic!("{received:?}")
+    };
+    assert!(how.contains("piece"), "{how}");
+    assert!(!names.contains(&"pipe".to_owned()), "{names:?}");
 }
 
 /// The head of the record that carries entry 0, which is one chunk of these bytes.

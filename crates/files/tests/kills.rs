@@ -1,5 +1,5 @@
-//! Ends that are killed, each in a process of its own: what had come is not sent again, and in the end the tree is the
-//! sender's, byte by byte and with its metadata.
+//! Ends in processes of their own. Where they are killed, what had come is not sent again, and in the end the tree is
+//! the sender's, byte by byte and with its metadata; standard input and output are pipes.
 #![expect(clippy::unwrap_used, reason = "a failed step of a test fails the test")]
 
 use std::fs;
@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -43,7 +44,8 @@ fn role() {
             let name = "stdin".to_owned();
             send(vec![Source::Stdin { name }], None, None);
         }
-        ["receive", address, to] => receive(address.parse().unwrap(), to.into()),
+        ["receive", address, to] => receive(address.parse().unwrap(), Destination::Directory(to.into())),
+        ["stdout", address] => receive(address.parse().unwrap(), Destination::Stdout),
         _ => panic!("{role}"),
     }
 }
@@ -69,11 +71,11 @@ fn send(sources: Vec<Source>, state: Option<PathBuf>, limit: Option<u64>) {
 }
 
 /// Receives, and says how many bytes have come whenever there are more.
-fn receive(address: SocketAddr, to: PathBuf) {
+fn receive(address: SocketAddr, to: Destination) {
     let key = SecretKey::generate().unwrap();
     let endpoint = Endpoint::bind(key, "127.0.0.1:0".parse().unwrap()).unwrap();
     let peer = wait(endpoint.connect(sender_key().id(), &[address])).unwrap();
-    let options = ReceiveOptions::new(Destination::Directory(to));
+    let options = ReceiveOptions::new(to);
     let (progress, is_over) = (Progress::default(), AtomicBool::new(false));
     let report = thread::scope(|scope| {
         scope.spawn(|| {
@@ -267,4 +269,29 @@ fn who_sends_standard_input_ends_with_the_connection() {
     let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
     assert!(!names.contains(&"stdin".into()), "{names:?}");
     drop(stdin);
+}
+
+/// FILE-39.
+#[test]
+fn a_line_is_passed_on_while_its_pipe_stays_open() {
+    let mut sender = Process::start(&["stdin"]);
+    let address = sender.told("address").unwrap();
+    let mut receiver = Process::start(&["stdout", &address]);
+    let (tell, told) = mpsc::channel();
+    thread::scope(|scope| {
+        // Its end comes at the latest with that of this scope.
+        let mut stdin = sender.child.stdin.take().unwrap();
+        let receiver = &mut receiver;
+        scope.spawn(move || {
+            while let Some(line) = receiver.told("line") {
+                tell.send(line).unwrap();
+            }
+        });
+        for line in ["1", "2"] {
+            writeln!(stdin, "line {line}").unwrap();
+            assert_eq!(told.recv_timeout(Duration::from_secs(20)).as_deref(), Ok(line));
+        }
+    });
+    assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Disconnected));
+    assert_eq!(sender.told("ended").as_deref(), Some("true"));
 }

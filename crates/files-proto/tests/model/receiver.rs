@@ -350,6 +350,7 @@ impl Receiver {
                     }
                 }
             },
+            Body::Piece(_) => panic!("it asked for none"),
             Body::Unknown => panic!("a record of this version"),
         }
     }

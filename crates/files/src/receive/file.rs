@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use files_proto::content::{Address, Root, RootBuilder, chunk_count, chunk_length};
 use files_proto::limits::CHUNK_BYTES;
 use files_proto::plan;
-use files_proto::record::Chunk;
+use files_proto::record::{Chunk, Piece};
 use files_proto::{Attribute, EntryId, FailReason, Ranges};
 use rustix::fs::FallocateFlags;
 
@@ -246,6 +246,18 @@ impl Incoming {
             .and_then(|()| self.keep(index, chunk.address, true));
         self.state().writing.remove(&index);
         kept.map_err(StoreError::Write)
+    }
+
+    /// Passes on a piece of a chunk of a pipe, which comes whole later (FILE-39).
+    pub(super) fn begin(&self, piece: &Piece, bytes: &[u8]) -> Result<(), StoreError> {
+        let (Output::Stdout(ordered), None) = (&self.output, self.target.size) else {
+            return Err(StoreError::Broken("a piece came of what is not passed on"));
+        };
+        match ordered.begin(piece.index, piece.offset, bytes) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(StoreError::Broken("the pieces of a pipe do not come in order")),
+            Err(error) => Err(StoreError::Write(error)),
+        }
     }
 
     fn write(&self, chunk: &Chunk, bytes: &[u8]) -> io::Result<()> {

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use files_proto::compress::Decompression;
 use files_proto::limits::RECORD_HEAD_BYTES;
 use files_proto::pack::{self, Packed};
-use files_proto::record::{Body, Chunk, RecordHead};
+use files_proto::record::{Body, Chunk, Piece, RecordHead};
 use files_proto::{EntryId, FailReason};
 
 use super::file::{Incoming, Progressed, StoreError};
@@ -58,6 +58,7 @@ fn receive(receiving: &Receiving, carrier: &mut RecordReceiver) -> Result<(), &'
         match head.body {
             Body::Chunk(chunk) => receiving.hands.work(|| receiving.take_chunk(&chunk, bytes))?,
             Body::Pack => receiving.hands.work(|| receiving.take_pack(bytes))?,
+            Body::Piece(piece) => receiving.hands.work(|| receiving.take_piece(&piece, bytes))?,
             Body::Unknown => {}
         }
     }
@@ -91,6 +92,20 @@ impl Receiving {
                 self.want_more(&file);
                 self.go_on(&file, &progressed);
             }
+            Err(StoreError::Broken(how)) => return Err(how),
+            Err(StoreError::Write(error)) => {
+                self.fail_file(&file, reason_of(&error), &sentence(&error), true);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_piece(&self, piece: &Piece, bytes: &[u8]) -> Result<(), &'static str> {
+        let Some(file) = self.state().files.get(&piece.entry).map(Arc::clone) else {
+            return Ok(());
+        };
+        match file.begin(piece, bytes) {
+            Ok(()) => {}
             Err(StoreError::Broken(how)) => return Err(how),
             Err(StoreError::Write(error)) => {
                 self.fail_file(&file, reason_of(&error), &sentence(&error), true);

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-use files_proto::message::{CarrierKind, Hello, Measure, Message, VERSION};
+use files_proto::message::{CarrierKind, Hello, Measure, Message, PIECES, VERSION};
 use peer::blocking::{wait, wait_for};
 use peer::{Peer, SendStream};
 use quic::KeyIdentity;
@@ -253,7 +253,10 @@ impl Conversation<'_, '_> {
         let ours = Hello {
             version: VERSION,
             sender: false,
-            extensions: Vec::new(),
+            extensions: match self.options.to {
+                To::Stdout => vec![(PIECES, Vec::new())],
+                To::Directory(_) => Vec::new(),
+            },
         };
         self.receiving.outbox.push(&Message::Hello(ours.clone()));
         if self.options.transport != Transport::Quic {

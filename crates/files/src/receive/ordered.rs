@@ -1,8 +1,11 @@
-//! Chunks to standard output: they come in any order, within a window, and leave in theirs.
+//! Chunks to standard output: they come in any order, within a window, and leave in theirs. Those of a slow pipe leave
+//! piece by piece before they are whole (FILE-39).
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};
+
+use files_proto::limits::CHUNK_BYTES;
 
 use crate::limits::ORDERED_CHUNKS;
 
@@ -12,6 +15,8 @@ pub(super) struct Ordered(Mutex<State>);
 struct State {
     next: u64,
     waiting: BTreeMap<u64, Vec<u8>>,
+    /// What of the next chunk was written before it came.
+    begun: Vec<u8>,
     output: Box<dyn Write + Send>,
 }
 
@@ -20,6 +25,7 @@ impl Ordered {
         Self(Mutex::new(State {
             next: 0,
             waiting: BTreeMap::new(),
+            begun: Vec::new(),
             output: Box::new(output),
         }))
     }
@@ -41,7 +47,14 @@ impl Ordered {
             state.waiting.insert(index, bytes.to_vec());
             return Ok(());
         }
-        state.output.write_all(bytes)?;
+        let begun = std::mem::take(&mut state.begun);
+        let rest = bytes.strip_prefix(&begun[..]).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a chunk is another one than its pieces, which have left",
+            )
+        })?;
+        state.output.write_all(rest)?;
         state.next += 1;
         loop {
             let next = state.next;
@@ -51,6 +64,18 @@ impl Ordered {
             state.output.write_all(&bytes)?;
             state.next += 1;
         }
+    }
+
+    /// Writes a piece of the next chunk, which begins where the one before it ended; `false` where it does not.
+    pub(super) fn begin(&self, index: u64, offset: u32, bytes: &[u8]) -> io::Result<bool> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let length = state.begun.len();
+        if index != state.next || offset as usize != length || length + bytes.len() > CHUNK_BYTES as usize {
+            return Ok(false);
+        }
+        state.output.write_all(bytes)?;
+        state.begun.extend_from_slice(bytes);
+        state.output.flush().map(|()| true)
     }
 
     /// The chunk after the last one that was written.
@@ -98,6 +123,24 @@ mod tests {
         assert!(ordered.write(5 + ORDERED_CHUNKS, &[0]).is_err());
         drop(ordered);
         assert_eq!(written.iter().flatten().collect::<Vec<u8>>(), [0, 1, 2, 3]);
+    }
+
+    /// FILE-39.
+    #[test]
+    fn pieces_leave_at_once_and_of_their_chunk_only_the_rest() {
+        let (told, written) = mpsc::channel();
+        let ordered = Ordered::new(LineWriter::new(Told(told)));
+        let come = || written.try_iter().flatten().collect::<Vec<u8>>();
+        assert!(ordered.begin(0, 0, b"a li").unwrap());
+        assert_eq!(come(), b"a li");
+        for (index, offset) in [(0, 0), (0, 5), (1, 0), (1, 4)] {
+            assert!(!ordered.begin(index, offset, b"x").unwrap(), "{index} {offset}");
+        }
+        assert!(ordered.begin(0, 4, b"ne\n").unwrap());
+        ordered.write(0, b"a line\nand more").unwrap();
+        assert_eq!(come(), b"ne\nand more");
+        assert!(ordered.begin(1, 0, b"of").unwrap());
+        assert!(ordered.write(1, b"other").is_err(), "that has left");
     }
 
     #[test]

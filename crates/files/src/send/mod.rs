@@ -14,7 +14,7 @@ use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 use files_proto::limits::CHUNK_BYTES;
-use files_proto::message::{CarrierKind, Hello, Message, VERSION};
+use files_proto::message::{CarrierKind, Hello, Message, PIECES, VERSION};
 use files_proto::{Entry, EntryId, Kind, SkipReason};
 use peer::Peer;
 use peer::blocking::{wait, wait_for};
@@ -66,6 +66,8 @@ struct Sending {
     is_over: AtomicBool,
     /// The pipe that is sent, and whether it is wanted.
     pipe: Mutex<Option<EntryId>>,
+    /// Whether the receiver passes it on as it comes.
+    takes_pieces: AtomicBool,
     chunks_sent: AtomicU64,
     /// Held while something comes to its end and that is told: DONE comes behind it.
     telling: Mutex<()>,
@@ -90,6 +92,7 @@ impl Sending {
             listening: Listening::default(),
             is_over: AtomicBool::new(false),
             pipe: Mutex::default(),
+            takes_pieces: AtomicBool::new(false),
             chunks_sent: AtomicU64::new(0),
             telling: Mutex::default(),
             bell: Bell::default(),
@@ -258,6 +261,8 @@ impl<'scope> Conversation<'scope, '_> {
                         return Err(TransferError::Broken("it says HELLO twice".to_owned()));
                     }
                     ours.agree(&hello)?;
+                    let takes_pieces = hello.has(PIECES);
+                    self.sending.takes_pieces.store(takes_pieces, Ordering::SeqCst);
                 }
                 Heard::Message(_) if !has_greeted => {
                     return Err(TransferError::Broken("its first message is no HELLO".to_owned()));

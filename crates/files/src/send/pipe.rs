@@ -1,15 +1,16 @@
 //! Sending what a program writes to our standard input (FILE-15): chunks in order on one QUIC stream, since nothing of
-//! it can be read twice.
+//! it can be read twice. Where it pauses and the receiver passes it on, what there is of a chunk is sent ahead
+//! (FILE-39).
 
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use files_proto::content::{RootBuilder, chunk_address};
 use files_proto::limits::CHUNK_BYTES;
 use files_proto::message::Message;
-use files_proto::record::{Body, Chunk, RecordHead};
+use files_proto::record::{Body, Chunk, Piece, RecordHead};
 use files_proto::{EntryId, FailReason};
 use peer::SendStream;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::Sending;
 use crate::carrier::RecordSender;
 use crate::error::TransferError;
-use crate::limits::TURN;
+use crate::limits::{PIPE_PAUSE, TURN};
 use crate::pool::{Buffer, Pool};
 use crate::progress::Counter;
 use crate::source::Failure;
@@ -64,83 +65,106 @@ pub(super) fn send(sending: &Sending, entry: EntryId, stream: SendStream) {
     }
 }
 
+/// What a pipe is read from.
+trait Input: Read {
+    /// Whether something can be read, or the end has come, within this time.
+    fn is_ready(&mut self, within: Duration) -> io::Result<bool>;
+}
+
 /// Standard input, which is not waited for once the transfer is over.
 struct Stdin<'a>(&'a Sending);
 
-impl Read for Stdin<'_> {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let turn = Timespec {
-            tv_sec: 0,
-            tv_nsec: i64::try_from(TURN.as_nanos()).unwrap_or(0),
-        };
-        let stdin = io::stdin();
+impl Input for Stdin<'_> {
+    fn is_ready(&mut self, within: Duration) -> io::Result<bool> {
+        let (stdin, deadline) = (io::stdin(), Instant::now() + within);
         while !self.0.is_over() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let turn = Timespec {
+                tv_sec: 0,
+                tv_nsec: i64::try_from(left.min(TURN).as_nanos()).unwrap_or(0),
+            };
             if poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&turn)).is_ok_and(|ready| ready > 0) {
-                // Past the buffer of the library, which polling does not know.
-                return Ok(rustix::io::read(&stdin, bytes)?);
+                return Ok(true);
+            }
+            if left.is_zero() {
+                return Ok(false);
             }
         }
         Err(io::ErrorKind::ConnectionAborted.into())
     }
 }
 
+impl Read for Stdin<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        while !self.is_ready(TURN)? {}
+        // Past the buffer of the library, which polling does not know.
+        Ok(rustix::io::read(io::stdin(), bytes)?)
+    }
+}
+
+/// Sends chunks by `send`, one after the other.
+struct Pipe<'a, S> {
+    sending: &'a Sending,
+    entry: EntryId,
+    pool: &'a Pool,
+    send: S,
+    index: u64,
+    /// Bytes of the chunk that is being read which were sent ahead.
+    begun: usize,
+}
+
 /// Sends each chunk once it is full, or the end has come. The first one waits for the byte behind it: one that is alone
 /// has another address (FILE-10).
 fn send_from(
-    input: &mut impl Read,
+    input: &mut impl Input,
     sending: &Sending,
     entry: EntryId,
     pool: &Pool,
-    mut send: impl FnMut(&RecordHead, Buffer) -> io::Result<()>,
+    send: impl FnMut(&RecordHead, Buffer) -> io::Result<()>,
 ) -> io::Result<()> {
     let chunk_bytes = CHUNK_BYTES as usize;
+    let mut pipe = Pipe {
+        sending,
+        entry,
+        pool,
+        send,
+        index: 0,
+        begun: 0,
+    };
     let mut builder = RootBuilder::default();
     let mut size = 0;
-    let mut index = 0;
     let mut body = pool.take(chunk_bytes);
     let mut filled = 0;
     while !sending.is_over() {
-        fill(input, &mut body, &mut filled)?;
+        pipe.fill(input, &mut body, &mut filled)?;
         if filled == 0 {
             break;
         }
         body.set_length(filled);
         let is_full = filled == chunk_bytes;
         let mut next = None;
-        if index == 0 && is_full {
+        if pipe.index == 0 && is_full {
+            pipe.wait(input, &body)?;
             let mut behind = pool.take(chunk_bytes);
             let read = read(input, &mut behind)?;
             next = (read > 0).then_some((behind, read));
         }
-        let only = index == 0 && next.is_none();
-        let address = chunk_address(index, only, &body);
-        builder.insert(index, address);
-        let length = filled;
+        let only = pipe.index == 0 && next.is_none();
+        let address = chunk_address(pipe.index, only, &body);
+        builder.insert(pipe.index, address);
         let chunk = Chunk {
             entry,
-            index,
+            index: pipe.index,
             address,
             only,
             hole: false,
         };
-        let head = RecordHead {
-            body: Body::Chunk(chunk),
-            compressed: false,
-            stored_bytes: length as u32,
-            raw_bytes: length as u32,
-        };
-        if let Some(limit) = &sending.limit {
-            let end = Instant::now() + limit.grant(Instant::now(), length);
-            while !sending.is_over() && Instant::now() < end {
-                thread::sleep(end.saturating_duration_since(Instant::now()).min(TURN));
-            }
-        }
-        send(&head, body)?;
-        size += length as u64;
-        index += 1;
-        sending.progress.add(Counter::BytesTotal, length as u64);
-        sending.progress.add(Counter::BytesDone, length as u64);
-        sending.progress.add(Counter::BytesWire, length as u64);
+        pipe.send(Body::Chunk(chunk), body)?;
+        size += filled as u64;
+        pipe.index += 1;
+        pipe.begun = 0;
+        sending.progress.add(Counter::BytesTotal, filled as u64);
+        sending.progress.add(Counter::BytesDone, filled as u64);
         if only || !is_full {
             break;
         }
@@ -149,21 +173,61 @@ fn send_from(
     if sending.is_over() {
         return Err(io::ErrorKind::ConnectionAborted.into());
     }
-    if let Some(root) = builder.root(index) {
+    if let Some(root) = builder.root(pipe.index) {
         sending.outbox.push(&Message::FileEnd { entry, size, root });
     }
     Ok(())
 }
 
-/// Reads behind what is `filled` until the buffer is full, or to the end.
-fn fill(input: &mut impl Read, buffer: &mut [u8], filled: &mut usize) -> io::Result<()> {
-    while *filled < buffer.len() {
-        match read(input, &mut buffer[*filled..])? {
-            0 => break,
-            read => *filled += read,
+impl<S: FnMut(&RecordHead, Buffer) -> io::Result<()>> Pipe<'_, S> {
+    /// Reads behind what is `filled` until the buffer is full, or to the end.
+    fn fill(&mut self, input: &mut impl Input, buffer: &mut [u8], filled: &mut usize) -> io::Result<()> {
+        while *filled < buffer.len() {
+            self.wait(input, &buffer[..*filled])?;
+            match read(input, &mut buffer[*filled..])? {
+                0 => break,
+                read => *filled += read,
+            }
         }
+        Ok(())
     }
-    Ok(())
+
+    /// Before more is read: where it does not come at once, what there is of the chunk is sent ahead.
+    fn wait(&mut self, input: &mut impl Input, chunk: &[u8]) -> io::Result<()> {
+        let ahead = &chunk[self.begun..];
+        let takes_pieces = self.sending.takes_pieces.load(Ordering::SeqCst);
+        if ahead.is_empty() || !takes_pieces || input.is_ready(PIPE_PAUSE)? {
+            return Ok(());
+        }
+        let piece = Piece {
+            entry: self.entry,
+            index: self.index,
+            offset: self.begun as u32,
+        };
+        let mut body = self.pool.take(ahead.len());
+        body.copy_from_slice(ahead);
+        self.begun = chunk.len();
+        self.send(Body::Piece(piece), body)
+    }
+
+    fn send(&mut self, body: Body, bytes: Buffer) -> io::Result<()> {
+        let length = bytes.len();
+        let head = RecordHead {
+            body,
+            compressed: false,
+            stored_bytes: length as u32,
+            raw_bytes: length as u32,
+        };
+        let sending = self.sending;
+        if let Some(limit) = &sending.limit {
+            let end = Instant::now() + limit.grant(Instant::now(), length);
+            while !sending.is_over() && Instant::now() < end {
+                thread::sleep(end.saturating_duration_since(Instant::now()).min(TURN));
+            }
+        }
+        sending.progress.add(Counter::BytesWire, length as u64);
+        (self.send)(&head, bytes)
+    }
 }
 
 /// What is there, once something is; nothing at the end.
@@ -183,6 +247,18 @@ mod tests {
     use files_proto::message::Decoder;
 
     use super::*;
+
+    impl Input for &[u8] {
+        fn is_ready(&mut self, _: Duration) -> io::Result<bool> {
+            Ok(true)
+        }
+    }
+
+    impl Input for Slow<'_> {
+        fn is_ready(&mut self, _: Duration) -> io::Result<bool> {
+            Ok(true)
+        }
+    }
 
     /// FILE-15.
     #[test]
@@ -261,6 +337,83 @@ mod tests {
                 written => written / chunk * chunk,
             };
             assert!(sent >= expected, "{sent} bytes of {written} were sent");
+        }
+    }
+
+    /// Parts that a program writes with a pause behind each, in which it is seen what has been sent of them.
+    struct Pausing<'a> {
+        parts: Vec<&'a [u8]>,
+        has_paused: bool,
+        sent: &'a Cell<usize>,
+        seen: Vec<usize>,
+    }
+
+    impl Read for Pausing<'_> {
+        fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+            let Some(part) = self.parts.first_mut() else {
+                return Ok(0);
+            };
+            let read = part.read(bytes)?;
+            if part.is_empty() {
+                self.parts.remove(0);
+                self.has_paused = false;
+            }
+            self.seen.push(self.sent.get());
+            Ok(read)
+        }
+    }
+
+    impl Input for Pausing<'_> {
+        fn is_ready(&mut self, within: Duration) -> io::Result<bool> {
+            assert_eq!(within, PIPE_PAUSE);
+            Ok(std::mem::replace(&mut self.has_paused, true) || self.parts.is_empty())
+        }
+    }
+
+    /// FILE-39.
+    #[test]
+    fn what_was_written_before_a_pause_leaves_in_it_where_the_receiver_passes_it_on() {
+        let chunk = CHUNK_BYTES as usize;
+        let bytes: Vec<u8> = (0..2 * chunk + 9).map(|index| (index % 251) as u8).collect();
+        let lengths = [5, 7, chunk - 12, 1, chunk - 3, 9, 2];
+        for takes_pieces in [true, false] {
+            let sending = Sending::new(Default::default());
+            sending.takes_pieces.store(takes_pieces, Ordering::SeqCst);
+            let mut rest = &bytes[..];
+            let parts = lengths.map(|length| rest.split_off(..length).unwrap()).to_vec();
+            let sent = Cell::new(0);
+            let mut pausing = Pausing {
+                parts,
+                has_paused: true,
+                sent: &sent,
+                seen: Vec::new(),
+            };
+            let (mut whole, mut begun) = (Vec::new(), Vec::new());
+            send_from(&mut pausing, &sending, 7, &Pool::new(3, chunk), |head, body| {
+                match head.body {
+                    Body::Chunk(chunk) => {
+                        chunk.verify(&body).unwrap();
+                        assert!(body.starts_with(&begun), "it has all of its pieces");
+                        begun.clear();
+                        whole.extend_from_slice(&body);
+                    }
+                    Body::Piece(piece) => {
+                        assert_eq!((piece.entry, piece.index), (7, whole.len() as u64 / CHUNK_BYTES));
+                        assert_eq!(piece.offset as usize, begun.len());
+                        begun.extend_from_slice(&body);
+                    }
+                    body => panic!("{body:?}"),
+                }
+                sent.set(whole.len() + begun.len());
+                Ok(())
+            })
+            .unwrap();
+            assert!(whole == bytes);
+            if takes_pieces {
+                assert_eq!(pausing.seen[1..4], [5, 12, chunk], "all that was written before");
+            } else {
+                assert_eq!(pausing.seen[1..4], [0, 0, 0]);
+            }
         }
     }
 
