@@ -4,6 +4,7 @@
 
 mod arm64;
 mod asan;
+mod background;
 mod dist;
 mod fuzz;
 mod hostile;
@@ -16,6 +17,7 @@ mod setup;
 mod skips;
 mod steps;
 mod sweep;
+mod test_programs;
 mod tidy;
 
 use std::process::ExitCode;

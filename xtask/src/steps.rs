@@ -1,5 +1,6 @@
-//! `cargo xtask test`: everything that CI checks, stopping at the first failure. One step comes after the other;
-//! checking tools are installed beside the unit tests.
+//! `cargo xtask test`: everything that CI checks. Steps come one after the other and stop at the first failure. The
+//! system tests mostly wait; what is held to no time runs behind them ([`crate::background`]): unit tests, checks of
+//! the programs, each alone, and the build of the checking tools.
 //!
 //! Cargo compiles a crate anew for each set of features, and the packages that a command selects decide on these. So
 //! lints, unit tests and system tests select the whole workspace, which is compiled once; alone, as a user builds them,
@@ -7,17 +8,18 @@
 //! integration tests, for which cargo builds them; environment variables tell the system tests where both are. What
 //! they do is what the shipped program does, with its assertions checked; how fast it is the benchmarks measure.
 
-use std::io::Read;
 use std::num::NonZero;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
-use crate::repository::{Repository, has_sudo, is_root, run_to_success, shown, succeeded};
+use crate::background::{Background, Job};
+use crate::repository::{Repository, has_sudo, is_root, run_to_success};
 use crate::setup::{self, Extent};
+use crate::test_programs::{self, TestProgram};
 use crate::{rivals, skips, tidy};
 
 /// Tells the system tests which program to test.
@@ -30,6 +32,17 @@ const SKIP_LOG_VARIABLE: &str = "GRAMWAY_SKIP_LOG";
 const THREADS_VARIABLE: &str = "RUST_TEST_THREADS";
 /// System tests mostly wait, for timeouts of protocols and for programs: so many run at a time on each core.
 const SYSTEM_TESTS_PER_CORE: usize = 3;
+/// So many unit tests of one program run at a time, and as many programs as there are cores.
+const UNIT_TESTS_PER_PROGRAM: &str = "2";
+/// Begun before others, the longest first: each ends with a single long simulation.
+const LONG_PROGRAMS: [(&str, &str); 4] = [
+    ("quic", "--test paths"),
+    ("irpc-uds", "--test behaviour"),
+    ("tunnel-proto", "--test sim"),
+    ("peer-proto", "--test sim"),
+];
+/// The package of the system tests.
+const SYSTEM_TESTS: &str = "system-tests";
 /// Tells the system tests where the Python of the interop tests is.
 const PYTHON_VARIABLE: &str = "GRAMWAY_TEST_PYTHON";
 
@@ -52,25 +65,24 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
     let mut documentation = repository.cargo(&["doc", "--quiet", "--workspace", "--no-deps"]);
     documentation.env("RUSTDOCFLAGS", "-D warnings");
     run.command("documentation", documentation)?;
-    let alone = |package| repository.cargo(&["check", "--quiet", "--package", package]);
-    run.command("program alone", alone("gramway"))?;
     if extent == Extent::Everything {
-        run.command("benchmarks alone", alone("bench"))?;
         run.command("rivals' lock file", rivals::check(repository))?;
     }
-    run.command(
-        "build of the tests",
-        repository.cargo(&["test", "--quiet", "--workspace", "--no-run"]),
-    )?;
-    let unit_tests = ["test", "--quiet", "--workspace", "--exclude", "system-tests"];
-    let unit_tests = |run: &mut Run| run.command("unit tests", repository.cargo(&unit_tests));
-    match setup::missing_cargo_tools(repository) {
-        // Those do not use both processors all the time.
-        Some(install) => run.beside("tools", patient(&install), unit_tests)?,
-        None => unit_tests(&mut run)?,
-    }
-    if extent == Extent::Everything {
-        run.system_tests(repository, strict)?;
+    let programs = run.step("build of the tests", || test_programs::build(repository, locked))?;
+    let (system_tests, unit_tests): (Vec<_>, Vec<_>) = programs
+        .iter()
+        .partition(|program| program.package == SYSTEM_TESTS && program.selection.starts_with("--test"));
+    let jobs = background_jobs(repository, extent, unit_tests);
+    let behind = Background::start(jobs, &repository.target().join("background"))?;
+    let system_tests = match extent {
+        Extent::Everything => run.system_tests(repository, &system_tests, strict),
+        Extent::WithoutSystemTests => Ok(()),
+    };
+    let behind = run.step("unit tests and checks behind them", || behind.finish());
+    // All that fails is told, of both.
+    match (system_tests, behind) {
+        (Err(system_tests), Err(behind)) => bail!("{system_tests:#}\nand {behind:#}"),
+        (system_tests, behind) => system_tests.and(behind)?,
     }
     let tools = repository.tools().join("bin");
     let mut deny = repository.command(tools.join("cargo-deny"));
@@ -96,53 +108,67 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
     Ok(())
 }
 
-/// Tells system tests by environment variables what they test, and has them run as root where this may become root.
+/// Tells system tests, which cargo runs, what they test, and has them run as root where this may become root.
 pub(crate) fn describe_system_tests(
     repository: &Repository,
     program: &Path,
-    tests: &mut Command,
+    cargo_test: &mut Command,
 ) -> Result<()> {
-    tests
+    name_what_is_tested(repository, program, cargo_test);
+    if needs_sudo() {
+        // Building as root would leave files that the user cannot remove.
+        cargo_test.env(runner_variable(repository)?, "sudo -n -E");
+    }
+    Ok(())
+}
+
+/// By environment variables.
+fn name_what_is_tested(repository: &Repository, program: &Path, system_tests: &mut Command) {
+    system_tests
         .env(PROGRAM_VARIABLE, program)
         .env(BENCH_VARIABLE, repository.target().join("debug/bench"))
         .env(
             PYTHON_VARIABLE,
             repository.python_environment().join("bin/python"),
         );
-    if !is_root() && has_sudo() {
-        // Namespaces need root; building as root would leave files that the user cannot remove.
-        tests.env(runner_variable(repository)?, "sudo -n -E");
-    }
-    Ok(())
 }
 
-/// Reads to the end, on a thread of its own, so that nobody waits for a full pipe.
-fn collect(mut from: impl Read + Send + 'static) -> thread::JoinHandle<String> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        // What cannot be read was not said.
-        let _ = from.read_to_end(&mut bytes);
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
+/// Namespaces need root.
+fn needs_sudo() -> bool {
+    !is_root() && has_sudo()
 }
 
-/// The command, behind everybody else on this machine.
-fn patient(command: &Command) -> Command {
-    let mut patient = Command::new("nice");
-    patient
-        .args(["-n", "19"])
-        .arg(command.get_program())
-        .args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => patient.env(name, value),
-            None => patient.env_remove(name),
-        };
+/// What runs behind the system tests: unit tests, and cargo's commands.
+fn background_jobs(repository: &Repository, extent: Extent, mut unit_tests: Vec<&TestProgram>) -> Vec<Job> {
+    unit_tests.sort_by_key(|program| {
+        let name = (program.package.as_str(), program.selection.as_str());
+        let place = LONG_PROGRAMS.iter().position(|long| *long == name);
+        place.unwrap_or(LONG_PROGRAMS.len())
+    });
+    let unit_test = |program: &TestProgram| {
+        let mut command = program.command(repository, false);
+        if std::env::var_os(THREADS_VARIABLE).is_none() {
+            command.env(THREADS_VARIABLE, UNIT_TESTS_PER_PROGRAM);
+        }
+        Job {
+            name: format!("unit tests of {} ({})", program.package, program.selection),
+            command,
+            again: format!("cargo test --package {} {}", program.package, program.selection),
+        }
+    };
+    let alone = |package| repository.cargo(&["check", "--quiet", "--package", package]);
+    let examples = ["test", "--workspace", "--exclude", SYSTEM_TESTS, "--doc"];
+
+    let mut jobs: Vec<Job> = unit_tests.into_iter().map(unit_test).collect();
+    jobs.push(Job::new("examples in documentation", repository.cargo(&examples)));
+    jobs.push(Job::new("program alone", alone("gramway")));
+    if extent == Extent::Everything {
+        jobs.push(Job::new("benchmarks alone", alone("bench")));
     }
-    if let Some(directory) = command.get_current_dir() {
-        patient.current_dir(directory);
+    if let Some(install) = setup::missing_cargo_tools(repository) {
+        jobs.insert(0, Job::new("tools", install));
     }
-    patient
+    jobs
 }
 
 struct Run {
@@ -151,20 +177,25 @@ struct Run {
 }
 
 impl Run {
-    /// Beside nothing else: they hold programs to times of protocols.
-    fn system_tests(&mut self, repository: &Repository, strict: bool) -> Result<()> {
+    fn system_tests(
+        &mut self,
+        repository: &Repository,
+        programs: &[&TestProgram],
+        strict: bool,
+    ) -> Result<()> {
         let log = repository.target().join("skips.log");
         // Skips of an earlier run would count for this one; a missing file means none.
         let _ = std::fs::remove_file(&log);
-        let mut tests = repository.cargo(&["test", "--workspace", "--test", "system"]);
-        let program = repository.target().join("debug/gramway");
-        describe_system_tests(repository, &program, &mut tests)?;
-        tests.env(SKIP_LOG_VARIABLE, &log);
-        if std::env::var_os(THREADS_VARIABLE).is_none() {
-            let cores = thread::available_parallelism().map_or(1, NonZero::get);
-            tests.env(THREADS_VARIABLE, (SYSTEM_TESTS_PER_CORE * cores).to_string());
+        for program in programs {
+            let mut tests = program.command(repository, needs_sudo());
+            name_what_is_tested(repository, &repository.target().join("debug/gramway"), &mut tests);
+            tests.env(SKIP_LOG_VARIABLE, &log);
+            if std::env::var_os(THREADS_VARIABLE).is_none() {
+                let cores = thread::available_parallelism().map_or(1, NonZero::get);
+                tests.env(THREADS_VARIABLE, (SYSTEM_TESTS_PER_CORE * cores).to_string());
+            }
+            self.command("system tests", tests)?;
         }
-        self.command("system tests", tests)?;
         self.step("skips", || skips::report(repository, &log, strict))
     }
 
@@ -172,44 +203,13 @@ impl Run {
         self.step(name, || run_to_success(&mut command))
     }
 
-    /// Runs a command and, at the same time, other steps; what it says comes at its end. If one of these fails, the
-    /// command is ended.
-    fn beside(
-        &mut self,
-        name: &str,
-        mut command: Command,
-        others: impl FnOnce(&mut Self) -> Result<()>,
-    ) -> Result<()> {
-        let mut child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("`{}` cannot be started", shown(&command)))?;
-        let output = collect(child.stdout.take().expect("it is piped"));
-        let errors = collect(child.stderr.take().expect("it is piped"));
-        if let Err(error) = others(self) {
-            // It may have ended by itself.
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(error);
-        }
-        self.step(name, || {
-            let result = succeeded(child.wait(), &command);
-            let said = [output, errors].map(|reader| reader.join().expect("it does not panic"));
-            for text in &said {
-                print!("{text}");
-            }
-            result
-        })
-    }
-
-    fn step(&mut self, name: &str, action: impl FnOnce() -> Result<()>) -> Result<()> {
+    fn step<T>(&mut self, name: &str, action: impl FnOnce() -> Result<T>) -> Result<T> {
         println!("==> {name}");
         let started = Instant::now();
-        action().with_context(|| format!("step \"{name}\""))?;
+        let result = action().with_context(|| format!("step \"{name}\""))?;
         self.passed += 1;
         println!("    {name}: passed in {:.1} s", started.elapsed().as_secs_f64());
-        Ok(())
+        Ok(result)
     }
 }
 
