@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{Back, Doubled, Echo, hoard, place, serve, soon};
+use crate::common::{Back, Doubled, Echo, TextBack, hoard, place, serve, soon};
 use irpc::Client;
 use irpc_uds::{SEND_WINDOW_BYTES, STREAM_WINDOW_BYTES, SocketKind, UdsConnector, UdsListener, peer_cred};
 
@@ -13,6 +13,14 @@ fn kinds() -> Vec<SocketKind> {
         kinds.push(SocketKind::default());
     }
     kinds
+}
+
+/// So many bytes that repeat after a prime number of them, so that no piece can take the place of another.
+fn text(len: usize) -> String {
+    let ascii: String = (0..127).map(char::from).collect();
+    let mut text = ascii.repeat(len / ascii.len() + 1);
+    text.truncate(len);
+    text
 }
 
 #[tokio::test]
@@ -38,8 +46,8 @@ async fn payloads_of_every_size_come_back_over_both_kinds_and_all_datagram_sizes
             );
             let client = Client::<Echo>::boxed(connection);
             for len in [0, 1, 1_200, 12_001, 65_527, 1 << 20, (16 << 20) - 16] {
-                let payload: Vec<u8> = (0..len).map(|index| (index % 251) as u8).collect();
-                let back = soon("a call", client.rpc(Back(payload.clone())))
+                let payload = text(len);
+                let back = soon("a call", client.rpc(TextBack(payload.clone())))
                     .await
                     .expect("an answer");
                 assert!(

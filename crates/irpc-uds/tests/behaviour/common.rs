@@ -21,6 +21,10 @@ pub(crate) enum Echo {
     #[rpc(tx = oneshot::Sender<Vec<u8>>)]
     #[wrap(Back)]
     Back(Vec<u8>),
+    /// Sends the text back. It is serialized as a whole, other than bytes, each of which is an element.
+    #[rpc(tx = oneshot::Sender<String>)]
+    #[wrap(TextBack)]
+    TextBack(String),
     /// Sends each number back, doubled.
     #[rpc(rx = mpsc::Receiver<u64>, tx = mpsc::Sender<u64>)]
     #[wrap(Doubled)]
@@ -40,6 +44,9 @@ pub(crate) fn serve(endpoint: UdsEndpoint) {
         while let Some(message) = inbox.recv().await {
             match message {
                 EchoMessage::Back(WithChannels { inner, tx, .. }) => {
+                    tx.send(inner.0).await.ok();
+                }
+                EchoMessage::TextBack(WithChannels { inner, tx, .. }) => {
                     tx.send(inner.0).await.ok();
                 }
                 EchoMessage::Doubled(WithChannels { mut rx, tx, .. }) => {
