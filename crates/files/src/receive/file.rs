@@ -241,10 +241,11 @@ impl Incoming {
             return Ok(Progressed::InOtherHands);
         }
         drop(state);
-        let kept = self
-            .write(chunk, bytes)
-            .and_then(|()| self.keep(index, chunk.address, true));
-        self.state().writing.remove(&index);
+        let written = self.write(chunk, bytes);
+        // Kept and out of its hands in one step: what `restart` forgets comes again, and is nobody's then.
+        let mut state = self.state();
+        state.writing.remove(&index);
+        let kept = written.and_then(|()| state.keep(self.target.size, index, chunk.address, true));
         kept.map_err(StoreError::Write)
     }
 
@@ -257,6 +258,14 @@ impl Incoming {
             Ok(true) => Ok(()),
             Ok(false) => Err(StoreError::Broken("the pieces of a pipe do not come in order")),
             Err(error) => Err(StoreError::Write(error)),
+        }
+    }
+
+    /// Has `acknowledge` tell the sender of a chunk that is there still: what `restart` has forgotten is to come again.
+    pub(super) fn acknowledge(&self, index: u64, acknowledge: impl FnOnce()) {
+        let state = self.state();
+        if state.have.contains(index) {
+            acknowledge();
         }
     }
 
@@ -295,30 +304,6 @@ impl Incoming {
         }
     }
 
-    /// A chunk is in its place.
-    fn keep(&self, index: u64, address: Address, came: bool) -> io::Result<Progressed> {
-        let mut state = self.state();
-        if state.is_finished || state.have.insert(index..index + 1) == 0 {
-            return Ok(Progressed::Known);
-        }
-        let place = usize::try_from(index).unwrap_or(usize::MAX);
-        if state.addresses.is_empty() {
-            state.make_room(self.target.size);
-        }
-        if place >= state.addresses.len() {
-            if self.target.size.is_some() {
-                return Ok(Progressed::Known);
-            }
-            state.addresses.resize(place + 1, None);
-        }
-        state.addresses[place] = Some(address);
-        state.came += u64::from(came);
-        if let Some(journal) = &mut state.journal {
-            journal.chunk(index, address)?;
-        }
-        Ok(state.progressed())
-    }
-
     /// Takes a chunk that was read from another file of the destination and has its address. It is written from memory:
     /// that file may change at any time, so that what the kernel would copy is not what was verified (FILE-29).
     pub(super) fn take(&self, bytes: &[u8], index: u64, address: Address) -> io::Result<Progressed> {
@@ -332,7 +317,7 @@ impl Incoming {
             true => punch(&file, offset, bytes)?,
             false => write_in_pieces(&file, offset, bytes)?,
         }
-        self.keep(index, address, false)
+        self.state().keep(self.target.size, index, address, false)
     }
 
     /// The sender has told the file's end.
@@ -498,6 +483,35 @@ impl Incoming {
 }
 
 impl State {
+    /// A chunk is in its place, of a file of this size.
+    fn keep(
+        &mut self,
+        size: Option<u64>,
+        index: u64,
+        address: Address,
+        came: bool,
+    ) -> io::Result<Progressed> {
+        if self.is_finished || self.have.insert(index..index + 1) == 0 {
+            return Ok(Progressed::Known);
+        }
+        let place = usize::try_from(index).unwrap_or(usize::MAX);
+        if self.addresses.is_empty() {
+            self.make_room(size);
+        }
+        if place >= self.addresses.len() {
+            if size.is_some() {
+                return Ok(Progressed::Known);
+            }
+            self.addresses.resize(place + 1, None);
+        }
+        self.addresses[place] = Some(address);
+        self.came += u64::from(came);
+        if let Some(journal) = &mut self.journal {
+            journal.chunk(index, address)?;
+        }
+        Ok(self.progressed())
+    }
+
     /// For the addresses of all chunks, once there is one: what is only offered takes no memory.
     fn make_room(&mut self, size: Option<u64>) {
         let count = usize::try_from(size.map_or(0, chunk_count)).unwrap_or(0);
@@ -654,6 +668,32 @@ mod tests {
         });
         assert_eq!(store(), Progressed::Known);
         assert!(begun.try_recv().is_err(), "it was written once");
+    }
+
+    #[test]
+    fn what_comes_again_after_damage_is_in_nobodys_hands_and_not_acknowledged_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let destination = Arc::new(Destination::open(directory.path()).unwrap());
+        let bytes = vec![7; CHUNK_BYTES as usize];
+        let output = Output::Part(Part::new(&destination, None));
+        let file = Incoming::new(target(2 << 20), output, &BTreeMap::new());
+        let is_acknowledged = |index| {
+            let mut is_acknowledged = false;
+            file.acknowledge(index, || is_acknowledged = true);
+            is_acknowledged
+        };
+        assert_eq!(file.end(2 << 20, [0; 32]).unwrap(), Progressed::More);
+        assert_eq!(file.store(&chunk(0, &bytes), &bytes).unwrap(), Progressed::More);
+        assert!(is_acknowledged(0));
+        // By another thread, before the first one has told of its chunk.
+        assert_eq!(
+            file.store(&chunk(1, &bytes), &bytes).unwrap(),
+            Progressed::Damaged
+        );
+        assert!(file.restart());
+        assert!(!is_acknowledged(0) && !is_acknowledged(1));
+        assert_eq!(file.store(&chunk(0, &bytes), &bytes).unwrap(), Progressed::More);
+        assert!(is_acknowledged(0) && !is_acknowledged(1));
     }
 
     #[test]

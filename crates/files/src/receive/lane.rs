@@ -80,7 +80,7 @@ impl Receiving {
             return Ok(());
         }
         match stored {
-            Ok(Progressed::Known) => self.acknowledge(chunk.entry, chunk.index),
+            Ok(Progressed::Known) => self.acknowledge(&file, chunk.index),
             Ok(Progressed::InOtherHands) => {}
             Ok(progressed) => {
                 let length = bytes.len() as u64;
@@ -88,7 +88,7 @@ impl Receiving {
                 self.bytes_sent.fetch_add(length, Ordering::Relaxed);
                 self.chunks_sent.fetch_add(1, Ordering::Relaxed);
                 self.write_back.wrote(&file, length);
-                self.acknowledge(chunk.entry, chunk.index);
+                self.acknowledge(&file, chunk.index);
                 self.want_more(&file);
                 self.go_on(&file, &progressed);
             }
@@ -121,6 +121,7 @@ impl Receiving {
             Progressed::Damaged => {
                 if file.restart() {
                     // A disk, or a journal, that has forgotten: everything comes again, once.
+                    self.unacknowledge(file);
                     self.want(file);
                 } else {
                     let text = "what came does not have the hash of the file, twice";

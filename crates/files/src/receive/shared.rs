@@ -169,13 +169,18 @@ impl Receiving {
         }
     }
 
-    pub(super) fn acknowledge(&self, entry: EntryId, index: u64) {
-        self.state()
-            .acks
-            .entry(entry)
-            .or_default()
-            .insert(index..index + 1);
+    pub(super) fn acknowledge(&self, file: &Incoming, index: u64) {
+        file.acknowledge(index, || {
+            let mut state = self.state();
+            let chunks = state.acks.entry(file.target.entry).or_default();
+            chunks.insert(index..index + 1);
+        });
         self.outbox.poke();
+    }
+
+    /// What has not been said of a file whose chunks are to come again: behind WANT it would be of those.
+    pub(super) fn unacknowledge(&self, file: &Incoming) {
+        self.state().acks.remove(&file.target.entry);
     }
 
     /// An entry is complete in its place.
