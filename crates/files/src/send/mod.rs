@@ -311,8 +311,9 @@ impl<'scope> Conversation<'scope, '_> {
                 sending.go_on(entry, step);
             }
             Message::Ack { entry, chunks } => {
-                let arrived = sending.desk.acknowledge(entry, &chunks);
+                let (arrived, step) = sending.desk.acknowledge(entry, &chunks);
                 self.count(arrived, chunks.len());
+                sending.go_on(entry, step);
             }
             Message::Stored { entries } => {
                 for entry in sending.desk.stored(&entries)? {

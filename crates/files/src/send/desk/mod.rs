@@ -137,8 +137,8 @@ impl Desk {
         self.change(|state| state.set_tcp_silent(is_silent));
     }
 
-    /// The receiver has these chunks: how many bytes of them came by each carrier.
-    pub(super) fn acknowledge(&self, entry: EntryId, chunks: &Ranges) -> Arrived {
+    /// The receiver has these chunks: how many bytes of them came by each carrier, and what is left to do for the file.
+    pub(super) fn acknowledge(&self, entry: EntryId, chunks: &Ranges) -> (Arrived, Step) {
         self.change(|state| state.acknowledge(entry, chunks))
     }
 

@@ -15,6 +15,8 @@ pub(super) struct Open {
     pub(super) source: Option<Arc<Source>>,
     /// To be sent.
     pub(super) wanted: Ranges,
+    /// Whether it waits among the small files that are to be sent.
+    pub(super) is_in_small: bool,
     /// To be hashed only.
     pub(super) unhashed: Ranges,
     /// Chunks that threads have in their hands.
@@ -56,6 +58,7 @@ impl Open {
         Self {
             source,
             wanted: Ranges::new(),
+            is_in_small: false,
             unhashed: Ranges::new(),
             in_hands: 0,
             addresses,

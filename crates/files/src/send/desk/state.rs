@@ -2,6 +2,7 @@
 //! under way. No lock, no clock, no file: sources are passed on as they came.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use files_proto::content::{Address, chunk_length};
@@ -46,10 +47,13 @@ pub(super) struct State {
     chunks: VecDeque<EntryId>,
     /// Files with chunks to hash, after all that are to be sent.
     hashes: VecDeque<EntryId>,
-    /// Small files that are wanted.
+    /// Small files that are wanted, and some that have ended meanwhile.
     small: VecDeque<EntryId>,
+    /// Without those that have ended.
     small_bytes: u64,
     under_way: BTreeMap<(EntryId, u64), (Lane, Carrier)>,
+    /// What waits to be sent once more, and the carrier that had it, by which it may have arrived all the same.
+    again: BTreeMap<(EntryId, u64), Carrier>,
     /// Carriers that take work.
     allowed: Vec<Carrier>,
     /// Whether TCP brings nothing of what it has.
@@ -141,9 +145,19 @@ impl State {
             if chunks.is_empty() {
                 return Ok(0);
             }
-            self.small.push_back(entry);
-            self.small_bytes += size;
+            if !std::mem::replace(&mut open.is_in_small, true) {
+                self.small.push_back(entry);
+                self.small_bytes += size;
+            }
             return Ok(0);
+        }
+        // What it had of them it has lost.
+        for range in chunks.iter() {
+            let lost = self.again.range((entry, range.start)..(entry, range.end));
+            let lost: Vec<(EntryId, u64)> = lost.map(|(chunk, _)| *chunk).collect();
+            for chunk in lost {
+                self.again.remove(&chunk);
+            }
         }
         self.left -= open.left;
         let there = open.want(chunks);
@@ -239,14 +253,19 @@ impl State {
             .map(|(chunk, _)| *chunk)
             .collect();
         for (entry, index) in lost {
-            self.under_way.remove(&(entry, index));
+            let had = self.under_way.remove(&(entry, index));
             let Some(open) = self.open.get_mut(&entry) else {
                 continue;
             };
+            if let Some((_, carrier)) = had {
+                self.again.insert((entry, index), carrier);
+            }
             let size = open.size();
             if size <= PACKED_FILE_BYTES_MAX {
-                self.small.push_front(entry);
-                self.small_bytes += size;
+                if !std::mem::replace(&mut open.is_in_small, true) {
+                    self.small.push_front(entry);
+                    self.small_bytes += size;
+                }
             } else {
                 open.wanted.insert(index..index + 1);
                 if !self.chunks.contains(&entry) {
@@ -272,26 +291,47 @@ impl State {
         [Carrier::Quic, Carrier::Tcp].map(|carrier| lanes.iter().filter(|(_, by)| *by == carrier).count())
     }
 
-    /// The receiver has these chunks: how many bytes of them came by each carrier.
-    pub(super) fn acknowledge(&mut self, entry: EntryId, chunks: &Ranges) -> Arrived {
+    /// The receiver has these chunks: how many bytes of them came by each carrier, and what is left to do for the file.
+    pub(super) fn acknowledge(&mut self, entry: EntryId, chunks: &Ranges) -> (Arrived, Step) {
         let mut arrived = Arrived::default();
+        let mut step = Step::More;
+        let size = self.open.get(&entry).map_or(0, Open::size);
         for range in chunks.iter() {
             // What was never sent is not acknowledged: a receiver cannot make us walk 2^62 numbers.
-            let under_way = self.under_way.range((entry, range.start)..(entry, range.end));
-            let here: Vec<u64> = under_way.map(|((_, index), _)| *index).collect();
-            for index in here {
-                if let Some((_, carrier)) = self.under_way.remove(&(entry, index)) {
-                    let size = self.open.get(&entry).map_or(0, Open::size);
-                    arrived.add(carrier, chunk_length(size, index));
-                }
+            for (index, carrier) in self.take_sent(entry, range) {
+                arrived.add(carrier, chunk_length(size, index));
             }
         }
         if let Some(open) = self.open.get_mut(&entry) {
             self.left -= open.left;
             open.left = open.left.saturating_sub(arrived.came());
             self.left += open.left;
+            step = open.completion();
         }
-        arrived
+        (arrived, step)
+    }
+
+    /// Takes note that chunks are there: those of them that were sent, and by which carrier. What waits to be sent once
+    /// more is sent no more.
+    fn take_sent(&mut self, entry: EntryId, chunks: Range<u64>) -> Vec<(u64, Carrier)> {
+        let chunks = (entry, chunks.start)..(entry, chunks.end);
+        let under_way = self.under_way.range(chunks.clone());
+        let mut sent: Vec<(u64, Carrier)> = under_way
+            .map(|((_, index), (_, carrier))| (*index, *carrier))
+            .collect();
+        for (index, _) in &sent {
+            self.under_way.remove(&(entry, *index));
+        }
+        let again = self.again.range(chunks);
+        let again: Vec<(u64, Carrier)> = again.map(|((_, index), carrier)| (*index, *carrier)).collect();
+        for (index, _) in &again {
+            self.again.remove(&(entry, *index));
+            if let Some(open) = self.open.get_mut(&entry) {
+                open.wanted.remove(*index..*index + 1);
+            }
+        }
+        sent.extend(again);
+        sent
     }
 
     /// The receiver has these entries in their places.
@@ -346,13 +386,12 @@ impl State {
         self.reading -= usize::from(open.in_hands > 0);
         self.left -= open.left;
         let size = open.size();
+        if open.is_in_small {
+            self.small_bytes -= size;
+        }
         let mut arrived = Arrived::default();
-        let under_way = self.under_way.range((entry, 0)..=(entry, u64::MAX));
-        let left: Vec<u64> = under_way.map(|((_, index), _)| *index).collect();
-        for index in left {
-            if let Some((_, carrier)) = self.under_way.remove(&(entry, index)) {
-                arrived.add(carrier, chunk_length(size, index));
-            }
+        for (index, carrier) in self.take_sent(entry, 0..u64::MAX) {
+            arrived.add(carrier, chunk_length(size, index));
         }
         match end {
             End::Stored => self.totals.stored += 1,
@@ -384,6 +423,7 @@ impl State {
                     index,
                 };
                 open.wanted.remove(index..index + 1);
+                self.again.remove(&(entry, index));
                 self.reading += usize::from(open.in_hands == 0);
                 open.in_hands += 1;
                 self.under_way.insert((entry, index), (lane, carrier));
@@ -429,19 +469,23 @@ impl State {
         while pack.len() < PACK_FILES_MAX
             && let Some(entry) = self.small.front().copied()
         {
-            let source = self.open.get(&entry).and_then(|open| open.source.clone());
-            let size = source.as_ref().map_or(0, |source| source.stamp.size);
-            let cost = size + pack::ITEM_BYTES as u64;
-            if cost > room {
-                break;
+            // One that has ended meanwhile is passed over.
+            if let Some(open) = self.open.get_mut(&entry)
+                && let Some(source) = &open.source
+            {
+                let size = source.stamp.size;
+                let cost = size + pack::ITEM_BYTES as u64;
+                if cost > room {
+                    break;
+                }
+                room -= cost;
+                open.is_in_small = false;
+                self.small_bytes -= size;
+                self.again.remove(&(entry, 0));
+                self.under_way.insert((entry, 0), (lane, carrier));
+                pack.push(Arc::clone(source));
             }
             self.small.pop_front();
-            self.small_bytes = self.small_bytes.saturating_sub(size);
-            if let Some(source) = source {
-                room -= cost;
-                self.under_way.insert((entry, 0), (lane, carrier));
-                pack.push(source);
-            }
         }
         (!pack.is_empty()).then_some(Job::Pack(pack))
     }
@@ -514,7 +558,7 @@ mod tests {
             assert_eq!(state.read(0, expected, [expected as u8; 32]), Step::More);
         }
         assert_eq!(index_of(state.job(2, Carrier::Quic)), 3);
-        let arrived = state.acknowledge(0, &Ranges::from_range(1..2));
+        let (arrived, _) = state.acknowledge(0, &Ranges::from_range(1..2));
         assert_eq!((arrived.quic, arrived.tcp), (0, 1 << 20));
         state.lose(1);
         assert_eq!(index_of(state.job(2, Carrier::Quic)), 0);
@@ -522,7 +566,7 @@ mod tests {
         state.read(0, 0, [0; 32]);
         state.read(0, 2, [2; 32]);
         assert!(matches!(state.read(0, 3, [3; 32]), Step::Complete { .. }));
-        let arrived = state.acknowledge(0, &Ranges::from_range(0..u64::from(u32::MAX)));
+        let (arrived, _) = state.acknowledge(0, &Ranges::from_range(0..u64::from(u32::MAX)));
         assert_eq!(arrived.quic, 3 << 20);
     }
 
@@ -543,7 +587,7 @@ mod tests {
         assert!(state.job(0, Carrier::Quic).is_none());
         assert_eq!(state.under_way(), [1, 0]);
         // What it is blamed for arrives by whichever is first.
-        let arrived = state.acknowledge(0, &Ranges::from_range(0..4));
+        let (arrived, _) = state.acknowledge(0, &Ranges::from_range(0..4));
         assert_eq!((arrived.quic, arrived.tcp), (4 << 20, 0));
         state.lose(1);
         assert!(state.job(0, Carrier::Quic).is_none());
@@ -551,6 +595,75 @@ mod tests {
             let step = state.read(0, index, [index as u8; 32]);
             assert!(!matches!(step, Step::Changed), "{step:?}");
         }
+    }
+
+    /// FILE-19.
+    #[test]
+    fn what_a_silent_carrier_brings_after_all_is_its_own_and_goes_no_second_time() {
+        let mut state = state(4 << 20);
+        state.want(0, &Ranges::from_range(0..4)).unwrap();
+        state.end_offer();
+        for index in 0..3 {
+            assert_eq!(index_of(state.job(1, Carrier::Tcp)), index);
+            state.read(0, index, [index as u8; 32]);
+        }
+        assert_eq!(index_of(state.job(0, Carrier::Quic)), 3);
+        assert!(matches!(state.read(0, 3, [3; 32]), Step::Complete { .. }));
+        state.set_tcp_silent(true);
+        assert_eq!(index_of(state.job(0, Carrier::Quic)), 0);
+        state.read(0, 0, [0; 32]);
+        let (arrived, step) = state.acknowledge(0, &Ranges::from_range(1..2));
+        assert_eq!((arrived.quic, arrived.tcp, step), (0, 1 << 20, Step::More));
+        assert_eq!(state.left(), Some(3 << 20));
+        // The receiver has lost what it had of this one.
+        state.want(0, &Ranges::from_range(1..2)).unwrap();
+        assert_eq!(index_of(state.job(0, Carrier::Quic)), 1);
+        // What waits at the end has come by the one that had it.
+        let (_, arrived) = state.stored(&Ranges::from_range(0..1)).unwrap().remove(0);
+        assert_eq!((arrived.quic, arrived.tcp, arrived.there), (3 << 20, 1 << 20, 0));
+        assert!(state.job(0, Carrier::Quic).is_none());
+    }
+
+    #[test]
+    fn what_a_lost_carrier_had_brought_is_no_longer_waited_for() {
+        let mut state = state(2 << 20);
+        state.want(0, &Ranges::from_range(0..2)).unwrap();
+        for index in 0..2 {
+            assert_eq!(index_of(state.job(index as usize, Carrier::Tcp)), index);
+        }
+        assert_eq!(state.read(0, 0, [0; 32]), Step::More);
+        state.lose(0);
+        // The other carrier is busy, and does not take it before this one has been read.
+        assert_eq!(state.read(0, 1, [1; 32]), Step::More);
+        let (arrived, step) = state.acknowledge(0, &Ranges::from_range(0..1));
+        assert_eq!(arrived.tcp, 1 << 20);
+        assert!(matches!(step, Step::Complete { .. }), "{step:?}");
+        assert!(state.job(0, Carrier::Quic).is_none());
+    }
+
+    #[test]
+    fn small_files_that_wait_to_go_again_and_are_stored_meanwhile_hold_nothing_up() {
+        let mut state = state(2 << 20);
+        let size = PACKED_FILE_BYTES_MAX;
+        let count = PACK_BYTES_MAX as u64 / size - 1;
+        for entry in 1..=count {
+            offer(&mut state, entry, size);
+            state.want(entry, &Ranges::from_range(0..1)).unwrap();
+            // Wanted twice, it is sent once.
+            state.want(entry, &Ranges::from_range(0..1)).unwrap();
+        }
+        assert_eq!(index_of(state.job(1, Carrier::Tcp)), 2_000 + count);
+        state.lose(1);
+        let ended = state.stored(&Ranges::from_range(1..count + 1)).unwrap();
+        for (_, arrived) in ended {
+            assert_eq!((arrived.tcp, arrived.there), (size, 0));
+        }
+        // A small file is no reason to let chunks wait.
+        offer(&mut state, count + 1, 5);
+        state.want(count + 1, &Ranges::from_range(0..1)).unwrap();
+        state.want(0, &Ranges::from_range(0..1)).unwrap();
+        assert_eq!(index_of(state.job(0, Carrier::Quic)), 0);
+        assert_eq!(index_of(state.job(0, Carrier::Quic)), 2_001);
     }
 
     #[test]
