@@ -253,6 +253,38 @@ fn whenever_an_end_is_killed_what_had_come_stays_and_the_tree_arrives() {
     }
 }
 
+/// FILE-24: of a log that was cut off after the transfer of it was killed, nothing of the former one stays.
+#[test]
+fn a_large_file_that_comes_again_as_a_small_one_leaves_no_part_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let (from, to, state) = (path("from.log"), path("to"), path("state"));
+    fs::create_dir(&to).unwrap();
+    fs::write(&from, vec![7; 24 * MIB as usize]).unwrap();
+    let start = || {
+        let limit = LIMIT.to_string();
+        let mut sender = Process::start(&["send", from.to_str().unwrap(), state.to_str().unwrap(), &limit]);
+        let address = sender.told("address").unwrap();
+        let receiver = Process::start(&["receive", &address, to.to_str().unwrap()]);
+        (sender, receiver)
+    };
+    let names = || {
+        let names = fs::read_dir(&to).unwrap();
+        let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let (_sender, mut receiver) = start();
+    assert!(receiver.told("done").is_some());
+    receiver.kill();
+    assert_eq!(names(), [".from.log.gramway-part", ".from.log.gramway-state"]);
+    fs::write(&from, "cut off").unwrap();
+    let (_sender, mut receiver) = start();
+    assert_eq!(receiver.told("ended").as_deref(), Some("true"));
+    assert_eq!(names(), ["from.log"]);
+    assert_eq!(fs::read(to.join("from.log")).unwrap(), b"cut off");
+}
+
 /// FILE-15: what was read of standard input cannot be read again; the sender ends, and waits for no more of it.
 #[test]
 fn who_sends_standard_input_ends_with_the_connection() {

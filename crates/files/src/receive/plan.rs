@@ -207,7 +207,7 @@ impl Planner<'_> {
         let begun = match &entry.kind {
             Kind::Symlink { target: to } => self.make_link(destination, entry, &path, to),
             Kind::File { size } if *size <= PACKED_FILE_BYTES_MAX => {
-                self.begin_small(entry, &path, is_taken);
+                self.begin_small(destination, entry, &path, is_taken);
                 Ok(())
             }
             _ => self.begin_file(destination, entry, &path, is_taken),
@@ -379,10 +379,16 @@ impl Planner<'_> {
         Ok(())
     }
 
-    fn begin_small(&self, entry: &Entry, path: &Path, is_taken: bool) {
+    fn begin_small(&self, destination: &Destination, entry: &Entry, path: &Path, is_taken: bool) {
+        let (part, journal) = beside(path);
+        if !self.is_in_new_directory(entry) {
+            // Of a transfer that was killed when it was a large one. What stays has a name that tells what it is.
+            let _ = destination.remove(&journal);
+            let _ = destination.remove(&part);
+        }
         let small = Small {
             path: path.to_owned(),
-            part: beside(path).0,
+            part,
             size: entry.size(),
             mode: entry.mode,
             modified: entry.modified_ns,
@@ -397,6 +403,13 @@ impl Planner<'_> {
             entry: entry.id,
             chunks: Ranges::from_range(0..1),
         });
+    }
+
+    /// Whether this transfer has made the directory that an entry is in.
+    fn is_in_new_directory(&self, entry: &Entry) -> bool {
+        let state = self.receiving.state();
+        let parent = entry.parent.and_then(|parent| state.directories.get(&parent));
+        parent.is_some_and(|parent| parent.is_new)
     }
 
     fn attributes(&self, entry: &Entry) -> Vec<files_proto::Attribute> {
