@@ -330,16 +330,19 @@ impl Incoming {
         Ok(state.progressed())
     }
 
-    /// On the way to standard output: the chunks that can be kept and were not wanted before; `None` for all others.
-    pub(super) fn window(&self) -> Option<Ranges> {
+    /// On the way to standard output, has `want` ask for the chunks that can be kept and were not wanted before: one
+    /// window behind the other (FILE-14), whichever threads do so. `false` for all other files.
+    pub(super) fn want_window(&self, want: impl FnOnce(Ranges)) -> bool {
         let (Output::Stdout(ordered), Some(size)) = (&self.output, self.target.size) else {
-            return None;
+            return false;
         };
         let end = (ordered.next() + ORDERED_CHUNKS).min(chunk_count(size));
         let mut state = self.state();
-        let wanted = Ranges::from_range(state.wanted_until..end.max(state.wanted_until));
-        state.wanted_until = state.wanted_until.max(end);
-        Some(wanted)
+        if end > state.wanted_until {
+            want(Ranges::from_range(state.wanted_until..end));
+            state.wanted_until = end;
+        }
+        true
     }
 
     /// Everything is there before the sender has told the root: what the addresses give is what it would be.
@@ -668,6 +671,36 @@ mod tests {
         });
         assert_eq!(store(), Progressed::Known);
         assert!(begun.try_recv().is_err(), "it was written once");
+    }
+
+    /// FILE-14.
+    #[test]
+    fn chunks_on_the_way_to_standard_output_are_wanted_in_their_order_whichever_thread_wants_them() {
+        let output = Output::Stdout(Ordered::new(io::sink()));
+        let count = ORDERED_CHUNKS + 2;
+        let file = Incoming::new(target(count * CHUNK_BYTES), output, &BTreeMap::new());
+        let mut windows = Vec::new();
+        let mut want = || {
+            file.want_window(|chunks| {
+                assert!(
+                    file.state.try_lock().is_err(),
+                    "another thread could want what is behind"
+                );
+                windows.extend(chunks.iter());
+            })
+        };
+        assert!(want() && want());
+        let bytes = vec![7; CHUNK_BYTES as usize];
+        for index in 0..3 {
+            file.store(&chunk(index, &bytes), &bytes).unwrap();
+            assert!(want());
+        }
+        let expected = [
+            0..ORDERED_CHUNKS,
+            ORDERED_CHUNKS..ORDERED_CHUNKS + 1,
+            ORDERED_CHUNKS + 1..count,
+        ];
+        assert_eq!(windows, expected);
     }
 
     #[test]

@@ -519,15 +519,12 @@ impl Receiving {
             None => Ranges::from_range(0..1),
             Some(_) => file.missing(),
         };
-        if let Some(wanted) = file.window() {
-            missing = wanted;
-        }
         if missing.is_empty() {
             // Everything is there; the hash is that of what the addresses say.
             let progressed = file.complete_by_itself();
             return self.go_on(file, &progressed);
         }
-        if !self.state().turns.begin(file) {
+        if !self.state().turns.begin(file) || self.want_more(file) {
             return;
         }
         while !missing.is_empty() {
@@ -536,12 +533,10 @@ impl Receiving {
         }
     }
 
-    /// On the way to standard output, wants those behind as those before leave.
-    pub(super) fn want_more(&self, file: &Arc<Incoming>) {
-        if let Some(chunks) = file.window().filter(|chunks| !chunks.is_empty()) {
-            let entry = file.target.entry;
-            self.outbox.push(&Message::Want { entry, chunks });
-        }
+    /// On the way to standard output, wants those behind as those before leave; `false` for all other files.
+    pub(super) fn want_more(&self, file: &Arc<Incoming>) -> bool {
+        let entry = file.target.entry;
+        file.want_window(|chunks| self.outbox.push(&Message::Want { entry, chunks }))
     }
 }
 

@@ -321,14 +321,14 @@ impl<'scope> Conversation<'scope, '_> {
                 }
             }
             Message::Skip { entry, reason } => {
-                if let Some((Some(source), _)) = sending.desk.end(entry, End::Skipped)? {
+                if let Some((Some(source), arrived)) = sending.desk.end(entry, End::Skipped)? {
                     let how = match reason {
                         SkipReason::Same => How::There,
                         _ => How::Skipped,
                     };
                     if reason == SkipReason::Same {
-                        sending.progress.add(Counter::BytesThere, source.stamp.size);
-                        sending.progress.add(Counter::BytesDone, source.stamp.size);
+                        sending.progress.add(Counter::BytesThere, arrived.there);
+                        sending.progress.add(Counter::BytesDone, arrived.there);
                     }
                     sending.progress.add(Counter::FilesDone, 1);
                     sending.progress.tell(Event::Done {
@@ -372,7 +372,7 @@ impl<'scope> Conversation<'scope, '_> {
         self.totals.tcp += arrived.tcp;
         let progress = &self.sending.progress;
         progress.add(Counter::BytesThere, arrived.there);
-        progress.add(Counter::BytesDone, arrived.came() + arrived.there);
+        progress.add(Counter::BytesDone, arrived.came() - arrived.again + arrived.there);
         self.sending.chunks_sent.fetch_add(chunks, Ordering::Relaxed);
     }
 

@@ -28,8 +28,10 @@ pub(super) struct Open {
     pub(super) is_wanted: bool,
     /// Bytes that may have to come still.
     pub(super) left: u64,
-    /// Behind the last chunk that was wanted so far: receivers want in order, so that chunks before it are there, and
-    /// those behind may be wanted still.
+    /// Bytes that were not counted so far, as come or as there: each is counted once, whatever is wanted.
+    pub(super) uncounted: u64,
+    /// Behind the last chunk that was wanted so far: receivers want in order (FILE-14), so that chunks before it are
+    /// there, and those behind may be wanted still.
     wanted_until: u64,
     is_told: bool,
 }
@@ -66,6 +68,7 @@ impl Open {
             is_asked: false,
             is_wanted: false,
             left,
+            uncounted: left,
             wanted_until: 0,
             is_told: false,
         }
@@ -87,7 +90,14 @@ impl Open {
         let wanted = self.wanted.iter().map(|range| self.bytes(range)).sum();
         // What is wanted once more has been counted before.
         self.left = self.left.saturating_sub(there).max(wanted);
-        there
+        self.count(there)
+    }
+
+    /// Counts bytes that the receiver has: those that had not been counted.
+    pub(super) fn count(&mut self, bytes: u64) -> u64 {
+        let counted = bytes.min(self.uncounted);
+        self.uncounted -= counted;
+        counted
     }
 
     fn bytes(&self, chunks: Range<u64>) -> u64 {

@@ -73,6 +73,8 @@ pub(super) struct State {
 pub(in crate::send) struct Arrived {
     pub(in crate::send) quic: u64,
     pub(in crate::send) tcp: u64,
+    /// Of what was sent, what had been counted before: chunks that were wanted again, or out of order.
+    pub(in crate::send) again: u64,
     /// Not sent.
     pub(in crate::send) there: u64,
 }
@@ -306,6 +308,7 @@ impl State {
             self.left -= open.left;
             open.left = open.left.saturating_sub(arrived.came());
             self.left += open.left;
+            arrived.again = arrived.came() - open.count(arrived.came());
             step = open.completion();
         }
         (arrived, step)
@@ -382,7 +385,7 @@ impl State {
     }
 
     fn close(&mut self, entry: EntryId, end: End) -> Option<Ended> {
-        let open = self.open.remove(&entry)?;
+        let mut open = self.open.remove(&entry)?;
         self.reading -= usize::from(open.in_hands > 0);
         self.left -= open.left;
         let size = open.size();
@@ -398,10 +401,14 @@ impl State {
             End::Skipped => self.totals.skipped += 1,
             End::Failed => self.totals.failed += 1,
         }
-        arrived.there = open.left.saturating_sub(arrived.came());
         if end != End::Stored {
             arrived = Arrived::default();
         }
+        arrived.again = arrived.came() - open.count(arrived.came());
+        arrived.there = match end {
+            End::Stored | End::Skipped => open.uncounted,
+            End::Failed => 0,
+        };
         Some((open.source, arrived))
     }
 
@@ -709,6 +716,38 @@ mod tests {
         let (_, arrived) = state.stored(&Ranges::from_range(1..2)).unwrap().remove(0);
         assert_eq!((arrived.came(), arrived.there), (0, mib(20)));
         assert_eq!(state.left(), Some(0));
+    }
+
+    /// FILE-14: of a receiver that keeps to no order.
+    #[test]
+    fn each_byte_is_counted_once_in_whatever_order_chunks_are_wanted() {
+        let mut state = state(4 << 20);
+        offer(&mut state, 1, 3 << 20);
+        let mut done = state.want(0, &Ranges::from_range(2..4)).unwrap();
+        assert_eq!(done, 2 << 20);
+        done += state.want(0, &Ranges::from_range(0..1)).unwrap();
+        for _ in 0..3 {
+            state.job(0, Carrier::Quic);
+        }
+        let mut come = |arrived: Arrived| done += arrived.came() - arrived.again + arrived.there;
+        let (arrived, _) = state.acknowledge(0, &Ranges::from_range(0..4));
+        assert_eq!(arrived.quic, 3 << 20);
+        come(arrived);
+        // Everything once more, of which half is acknowledged.
+        state.want(0, &Ranges::from_range(0..4)).unwrap();
+        for _ in 0..4 {
+            state.job(0, Carrier::Quic);
+        }
+        come(state.acknowledge(0, &Ranges::from_range(0..2)).0);
+        come(state.stored(&Ranges::from_range(0..1)).unwrap().remove(0).1);
+        assert_eq!(done, 4 << 20);
+        // What is skipped is there, but for what has come.
+        state.want(1, &Ranges::from_range(0..3)).unwrap();
+        state.job(0, Carrier::Quic);
+        let (arrived, _) = state.acknowledge(1, &Ranges::from_range(0..1));
+        assert_eq!((arrived.quic, arrived.again), (1 << 20, 0));
+        let (_, arrived) = state.end(1, End::Skipped).unwrap().unwrap();
+        assert_eq!((arrived.came(), arrived.there), (0, 2 << 20));
     }
 
     #[test]
