@@ -1,17 +1,18 @@
-//! A TCP connection whose path carries nothing, after the handshake or in the middle, to a receiver that is heard by
-//! QUIC all the time.
+//! TCP that carries nothing, without a handshake, after it or in the middle, to a receiver that is heard by QUIC all the
+//! time.
 #![expect(clippy::unwrap_used, reason = "a failed step of a test fails the test")]
 
 use std::fs;
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
-use files::limits::{SILENCE_MIN, TURN};
-use files::{Progress, SendOptions, Source};
+use files::limits::{SILENCE_MIN, TCP_WAIT_MAX, TURN};
+use files::{Event, Progress, SendOptions, Source, Transport};
 use files_proto::Ranges;
 use files_proto::limits::RECORD_HEAD_BYTES;
 use files_proto::message::{CarrierKind, Decoder, Hello, Measure, Message, TcpOffer, Totals, VERSION};
@@ -76,14 +77,53 @@ impl Receiver {
         }));
     }
 
-    /// Offers a port, and the connection that the sender makes to it.
-    fn take_tcp(&mut self) -> Connection {
+    fn new(peer: &Peer) -> Self {
+        let (writer, reader) = wait(peer.accept()).unwrap();
+        let mut receiver = Self {
+            writer,
+            reader,
+            decoder: Decoder::default(),
+        };
+        receiver.say(&Message::Hello(Hello {
+            version: VERSION,
+            sender: false,
+            extensions: Vec::new(),
+        }));
+        receiver
+    }
+
+    /// Waits for a message.
+    fn wait_for(&mut self, is_it: impl Fn(&Message) -> bool) {
+        let began = Instant::now();
+        while !self.hear().is_some_and(|message| is_it(&message)) {
+            assert!(began.elapsed() < DEADLINE, "it does not come");
+        }
+    }
+
+    /// Has the one file.
+    fn end(&mut self, peer: &Peer) {
+        self.say(&Message::Stored {
+            entries: Ranges::from_range(0..1),
+        });
+        self.wait_for(|message| matches!(message, Message::Done(_)));
+        self.say(&Message::Done(Totals::default()));
+        wait_for(DEADLINE, peer.closed()).expect("it ends the connection");
+    }
+
+    /// Offers the port of a listener that takes connections of the sender for this key.
+    fn offer_tcp(&mut self, identity: &KeyIdentity) -> TcpListener {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let identity = KeyIdentity::from_seed(&[7; 32]);
         self.say(&Message::TcpOffer(TcpOffer {
             addresses: vec![listener.local_addr().unwrap()],
             key: identity.public_key(),
         }));
+        listener
+    }
+
+    /// Offers a port, and the connection that the sender makes to it.
+    fn take_tcp(&mut self) -> Connection {
+        let identity = KeyIdentity::from_seed(&[7; 32]);
+        let listener = self.offer_tcp(&identity);
         let key = loop {
             if let Some(Message::TcpKey { key }) = self.hear() {
                 break key;
@@ -168,17 +208,7 @@ fn next_chunk(stream: &mut ReceiveStream, come: &mut Vec<u8>) -> Option<u64> {
 /// Wants one chunk after the other, reads so many of them from TCP and then nothing more, and waits until QUIC brings
 /// the one that TCP has: how long that took.
 fn receive(peer: &Peer, mut tcp_chunks: usize) -> Duration {
-    let (writer, reader) = wait(peer.accept()).unwrap();
-    let mut receiver = Receiver {
-        writer,
-        reader,
-        decoder: Decoder::default(),
-    };
-    receiver.say(&Message::Hello(Hello {
-        version: VERSION,
-        sender: false,
-        extensions: Vec::new(),
-    }));
+    let mut receiver = Receiver::new(peer);
     let mut tcp = receiver.take_tcp();
     let mut stream = None;
     let mut come = Vec::new();
@@ -216,12 +246,7 @@ fn receive(peer: &Peer, mut tcp_chunks: usize) -> Duration {
             break;
         }
     }
-    receiver.say(&Message::Stored {
-        entries: Ranges::from_range(0..1),
-    });
-    while !matches!(receiver.hear(), Some(Message::Done(_))) {}
-    receiver.say(&Message::Done(Totals::default()));
-    wait_for(DEADLINE, peer.closed()).expect("it ends the connection");
+    receiver.end(peer);
     took.expect("TCP is used")
 }
 
@@ -265,4 +290,74 @@ fn so_does_one_of_a_connection_that_falls_silent_while_it_is_measured() {
     // The first one has it measured, of which the next ones are too few.
     let took = send(false, 3);
     assert!(took >= SILENCE_MIN, "{took:?}");
+}
+
+/// Sends a file to a receiver that takes TCP from nobody: what is told, why QUIC carried, and how long it took.
+fn send_by_tcp(receive: impl FnOnce(&Peer) + Send) -> (Vec<String>, String, Duration) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    fs::write(&path, "bytes").unwrap();
+    let bind = || Endpoint::bind(SecretKey::generate().unwrap(), "127.0.0.1:0".parse().unwrap()).unwrap();
+    let (sender, receiver) = (bind(), bind());
+    let to_sender = wait(receiver.connect(sender.id(), &[sender.local_addr()])).unwrap();
+    let to_receiver = wait(sender.accept()).unwrap();
+    let options = SendOptions {
+        sources: vec![Source::Path(path)],
+        transport: Transport::Tcp,
+        ..SendOptions::default()
+    };
+    let problems = Arc::new(Mutex::new(Vec::new()));
+    let telling = Arc::clone(&problems);
+    let progress = Progress::new(move |event| {
+        if let Event::Problem { text, .. } = event {
+            telling.lock().unwrap().push(text);
+        }
+    });
+    let began = Instant::now();
+    let report = thread::scope(|scope| {
+        scope.spawn(|| receive(&to_sender));
+        files::send(&to_receiver, &options, &progress).unwrap()
+    });
+    let problems = problems.lock().unwrap().clone();
+    (problems, report.carrier_reason.unwrap(), began.elapsed())
+}
+
+/// FILE-19, FILE-36.
+#[test]
+fn who_asks_for_tcp_is_told_that_no_end_reaches_the_other_where_both_have_tried() {
+    let identity = KeyIdentity::from_seed(&[7; 32]);
+    let (problems, reason, took) = send_by_tcp(|peer| {
+        let mut receiver = Receiver::new(peer);
+        drop(receiver.offer_tcp(&identity));
+        // The sender's own port, to which this one does not get.
+        receiver.wait_for(|message| matches!(message, Message::TcpOffer(_)));
+        receiver.wait_for(|message| matches!(message, Message::Choice { .. }));
+        receiver.end(peer);
+    });
+    assert!(took >= TCP_WAIT_MAX, "{took:?}");
+    let expected = "TCP was asked for, and neither end reaches the other by it";
+    assert_eq!(reason, expected);
+    assert_eq!(problems, [format!("{expected}; QUIC carries everything")]);
+}
+
+#[test]
+fn a_transfer_that_is_over_before_tcp_is_there_says_nothing_against_it() {
+    let identity = KeyIdentity::from_seed(&[7; 32]);
+    let (problems, reason, took) = send_by_tcp(|peer| {
+        let mut receiver = Receiver::new(peer);
+        let _listener = receiver.offer_tcp(&identity);
+        let mut awaited = 2;
+        while awaited > 0 {
+            receiver.wait_for(|message| matches!(message, Message::TcpKey { .. } | Message::OfferEnd { .. }));
+            awaited -= 1;
+        }
+        receiver.end(peer);
+    });
+    if took < TCP_WAIT_MAX {
+        assert_eq!(
+            reason,
+            "TCP was asked for, and the transfer was over before it was there"
+        );
+        assert!(problems.is_empty(), "{problems:?}");
+    }
 }

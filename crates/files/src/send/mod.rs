@@ -28,7 +28,7 @@ use crate::control::{Bell, Heard, Inbox, Outbox};
 use crate::error::TransferError;
 use crate::limits::{
     CACHE_TURN, CHUNK_PRIORITY, CONTROL_PRIORITY, FAREWELL_TIME_MAX, HEARD_TIME_MAX, QUIC_BUFFERS,
-    QUIC_STREAMS, STREAMS_MAX, TCP_WAIT_MAX, TURN,
+    QUIC_STREAMS, STREAMS_MAX, TURN,
 };
 use crate::options::{Report, SendOptions, Source as Named, Transport};
 use crate::pool::Pool;
@@ -165,7 +165,7 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
         };
         conversation.keep_addresses();
         if result.is_ok() {
-            conversation.forgo_tcp(Duration::ZERO);
+            conversation.forgo_tcp(true);
         }
         report.carrier_reason = conversation.reason.take();
         if let Err(error) = &result
@@ -385,7 +385,7 @@ impl<'scope> Conversation<'scope, '_> {
         }
         drop(telling);
         self.offer_tcp();
-        self.forgo_tcp(TCP_WAIT_MAX);
+        self.forgo_tcp(false);
         let now = Instant::now();
         let has_tcp = sending.tcp_open.load(Ordering::SeqCst) > 0;
         if has_tcp == self.has_tcp && now.duration_since(self.looked) < TURN / 2 {

@@ -5,7 +5,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use files_proto::limits::CHUNK_BYTES;
 use files_proto::message::{Message, TcpOffer};
@@ -18,7 +18,7 @@ use crate::carrier::offer::OfferedPort;
 use crate::carrier::tls::{PROTOCOL, TlsSender};
 use crate::carrier::{Carrier, RecordSender, tcp};
 use crate::choice::Decision;
-use crate::limits::{STREAMS_MAX, TCP_CONNECTIONS, TCP_PATIENCE};
+use crate::limits::{STREAMS_MAX, TCP_CONNECTIONS, TCP_PATIENCE, TCP_WAIT_MAX};
 use crate::options::{Compress, Transport};
 use crate::pool::Pool;
 use crate::progress::Event;
@@ -129,19 +129,28 @@ impl Conversation<'_, '_> {
         }));
     }
 
-    /// Says that there is no TCP, where the user has asked for it and waited so long.
-    pub(super) fn forgo_tcp(&mut self, after: Duration) {
+    /// Says why there is no TCP, where the user has asked for it: once both ways to it have had their time, or the
+    /// transfer `is_over`.
+    pub(super) fn forgo_tcp(&mut self, is_over: bool) {
         let is_asked = self.options.transport == Transport::Tcp;
         let has_connected = self.sending.tcp_taken.load(Ordering::SeqCst) > 0;
-        if !is_asked || has_connected || self.is_forgone || self.began.elapsed() < after {
+        let is_late = self.began.elapsed() >= TCP_WAIT_MAX;
+        if !is_asked || has_connected || self.is_forgone || !is_late && !is_over {
             return;
         }
         self.is_forgone = true;
-        let reason = "TCP was asked for, and neither end reaches the other by it".to_owned();
-        self.sending.progress.tell(Event::Problem {
-            path: String::new(),
-            text: format!("{reason}; QUIC carries everything"),
-        });
+        let (why, is_problem) = match (&self.tcp, is_late) {
+            (None, _) => ("the receiver takes none on this path", true),
+            (Some(_), true) => ("neither end reaches the other by it", true),
+            (Some(_), false) => ("the transfer was over before it was there", false),
+        };
+        let reason = format!("TCP was asked for, and {why}");
+        if is_problem {
+            self.sending.progress.tell(Event::Problem {
+                path: String::new(),
+                text: format!("{reason}; QUIC carries everything"),
+            });
+        }
         self.decide(Some(Decision::Choose(Carrier::Quic, reason)));
     }
 
