@@ -22,9 +22,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::carrier::Carrier;
 use files_proto::limits::CHUNK_BYTES;
 
+use crate::carrier::Carrier;
 use crate::limits::{
     CHOICE_HYSTERESIS, CHOICE_WINDOW, SILENCE_MIN, SILENCE_REST, TRIAL_BYTES, TRIAL_BYTES_LEFT_MIN,
     TRIAL_BYTES_MIN, TRIAL_SETTLING, TRIAL_TIME, TRIAL_TIME_MAX, TRIAL_TIME_MIN,

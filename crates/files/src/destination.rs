@@ -236,7 +236,7 @@ impl Destination {
     }
 
     /// A new file for `path` that has no name so far, and is gone where it gets none; `None` where the file system has
-    /// no such files. It is made beside others that are being made in the directory, where names wait for each other.
+    /// no such files. Creating it does not take the directory's lock, which creating a name does.
     pub(crate) fn create_unnamed(&self, path: &Path) -> io::Result<Option<File>> {
         if !self.has_unnamed.load(Ordering::Relaxed) {
             return Ok(None);
