@@ -134,8 +134,8 @@ pub const CACHE_TURN: Duration = Duration::from_secs(5);
 /// Chunks that wait for one before them on the way to standard output: all that are wanted at a time.
 pub const ORDERED_CHUNKS: u64 = 16;
 
-/// Bytes of one write to a file. A file system takes memory for a write as a whole, and large blocks of it are those that
-/// a virtual machine's host has taken back: writes of 1 MiB took five times as long there as these.
+/// Bytes of one write to a file. A file system takes memory for a write as a whole, and large blocks of it are those
+/// that a virtual machine's host has taken back: writes of 1 MiB took five times as long there as these.
 pub const WRITE_BYTES: usize = 256 << 10;
 
 /// Bytes that were written and may be lost by a power failure before the disk is told to take them: disks work in

@@ -1,5 +1,5 @@
-//! TCP that carries nothing, without a handshake, after it or in the middle, to a receiver that is heard by QUIC all the
-//! time.
+//! TCP that carries nothing, without a handshake, after it or in the middle, to a receiver that is heard by QUIC all
+//! the time.
 #![expect(clippy::unwrap_used, reason = "a failed step of a test fails the test")]
 
 use std::fs;

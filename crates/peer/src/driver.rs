@@ -227,8 +227,8 @@ impl Driver {
         }
     }
 
-    /// Hands over messages of the batch from `first` on, as many as one lock is worth; the first that is left, and their
-    /// bytes. Whoever they are for is to be woken.
+    /// Hands over messages of the batch from `first` on, as many as one lock is worth; the first that is left, and how
+    /// many bytes they have. Whoever they are for is to be woken.
     fn take_received(&mut self, now: Instant, first: usize, count: usize) -> (usize, usize) {
         let copies = self.batch.has_lent_much();
         let mut state = self.shared.lock();
