@@ -6,7 +6,9 @@
 //! where all places are taken that of the oldest in the fullest prefix. So a network that opens many connections pushes out
 //! its own, and many networks that open some push out each other's before they reach somebody who came alone. A part of the
 //! room is kept for prefixes whose users were here lately. Forged addresses cannot push anybody out: above half of the
-//! bounds, and above a named rate, an address has to prove itself by a Retry first (RFC 9000 section 8.1.2).
+//! bounds, and above a named rate, an address has to prove itself by a Retry first (RFC 9000 section 8.1.2). Between peers
+//! the rate is not for addresses of the machine itself, which nobody outside can forge; the bounds are, because a program
+//! of the machine may forward what others forge.
 
 mod lately;
 
@@ -29,6 +31,16 @@ pub(crate) enum Verdict {
     Retry,
     /// Do not answer.
     Ignore,
+}
+
+/// What speaks for the address of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Proof {
+    Nothing,
+    /// It is the machine's own.
+    Local,
+    /// A Retry, an earlier token or a handshake below QUIC has shown it.
+    Shown,
 }
 
 /// Who has a place among the strangers.
@@ -79,12 +91,12 @@ impl Admission {
         }
     }
 
-    /// Judges an attempt from `remote`; `validated` says that a Retry or an earlier token proved the address.
+    /// Judges an attempt from `remote`.
     pub(crate) fn judge(
         &mut self,
         now: Instant,
         remote: IpAddr,
-        validated: bool,
+        proof: Proof,
         connections: usize,
     ) -> Verdict {
         if connections >= self.part(limits::CONNECTIONS_MAX) {
@@ -92,7 +104,7 @@ impl Admission {
         }
         let is_half_full = self.count_of(prefix(remote)) >= self.part(limits::STRANGERS_PER_PREFIX) / 2
             || self.strangers.len() >= self.part(limits::STRANGERS_MAX) / 2;
-        if !validated && is_half_full {
+        if proof != Proof::Shown && is_half_full {
             return Verdict::Retry;
         }
         let fresh = self
@@ -103,7 +115,8 @@ impl Admission {
             self.attempts = 0;
         }
         self.attempts = self.attempts.saturating_add(1);
-        if self.attempts > limits::RETRY_ABOVE_PER_SECOND / u32::from(self.shards) && !validated {
+        if self.attempts > limits::RETRY_ABOVE_PER_SECOND / u32::from(self.shards) && proof == Proof::Nothing
+        {
             Verdict::Retry
         } else {
             Verdict::Accept

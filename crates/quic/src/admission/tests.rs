@@ -33,7 +33,10 @@ impl World {
 
     /// Somebody comes who has proved its address. Its number, and that of who had to go.
     fn come(&mut self, now: Instant, remote: IpAddr) -> (usize, Option<usize>) {
-        assert_eq!(self.admission.judge(now, remote, true, 0), Verdict::Accept);
+        assert_eq!(
+            self.admission.judge(now, remote, Proof::Shown, 0),
+            Verdict::Accept
+        );
         let gone = self.admission.in_the_way_of(now, remote);
         let gone = gone.map(|stranger| {
             let Stranger::Connection(ConnectionKey(number)) = stranger else {
@@ -175,15 +178,27 @@ fn stalled_and_completed_handshakes_in_masses_keep_nobody_out() {
 fn forged_addresses_push_nobody_out_and_leave_half_of_the_room() {
     let (mut world, now) = (World::new(1), start());
     for _ in 0..limits::STRANGERS_PER_PREFIX / 2 {
-        assert_eq!(world.admission.judge(now, at(0, 0, 1), false, 0), Verdict::Accept);
+        assert_eq!(
+            world.admission.judge(now, at(0, 0, 1), Proof::Nothing, 0),
+            Verdict::Accept
+        );
         world.come(now, at(0, 0, 1));
     }
-    assert_eq!(world.admission.judge(now, at(0, 0, 1), false, 0), Verdict::Retry);
-    assert_eq!(world.admission.judge(now, at(0, 0, 1), true, 0), Verdict::Accept);
+    assert_eq!(
+        world.admission.judge(now, at(0, 0, 1), Proof::Nothing, 0),
+        Verdict::Retry
+    );
+    assert_eq!(
+        world.admission.judge(now, at(0, 0, 1), Proof::Shown, 0),
+        Verdict::Accept
+    );
     for number in world.came..limits::STRANGERS_MAX / 2 {
         world.come(now, at(1, (number / 16) as u8, 1));
     }
-    assert_eq!(world.admission.judge(now, at(2, 0, 1), false, 0), Verdict::Retry);
+    assert_eq!(
+        world.admission.judge(now, at(2, 0, 1), Proof::Nothing, 0),
+        Verdict::Retry
+    );
 }
 
 #[test]
@@ -191,18 +206,18 @@ fn above_the_named_rate_an_address_has_to_prove_itself_until_the_second_is_over(
     let mut admission = Admission::new(1);
     let (now, ip) = (start(), at(0, 0, 1));
     for _ in 0..limits::RETRY_ABOVE_PER_SECOND {
-        assert_eq!(admission.judge(now, ip, false, 0), Verdict::Accept);
+        assert_eq!(admission.judge(now, ip, Proof::Nothing, 0), Verdict::Accept);
     }
-    assert_eq!(admission.judge(now, ip, false, 0), Verdict::Retry);
-    assert_eq!(admission.judge(now, ip, true, 0), Verdict::Accept);
+    assert_eq!(admission.judge(now, ip, Proof::Nothing, 0), Verdict::Retry);
+    assert_eq!(admission.judge(now, ip, Proof::Shown, 0), Verdict::Accept);
     let next = now + Duration::from_secs(1);
-    assert_eq!(admission.judge(next, ip, false, 0), Verdict::Accept);
+    assert_eq!(admission.judge(next, ip, Proof::Nothing, 0), Verdict::Accept);
 }
 
 #[test]
 fn no_connection_is_accepted_beyond_the_total() {
     let mut admission = Admission::new(1);
-    let verdict = admission.judge(start(), at(0, 0, 1), true, limits::CONNECTIONS_MAX);
+    let verdict = admission.judge(start(), at(0, 0, 1), Proof::Shown, limits::CONNECTIONS_MAX);
     assert_eq!(verdict, Verdict::Ignore);
 }
 

@@ -16,7 +16,7 @@ use packet::CarrierKind;
 use quinn_proto::{Transmit, VarInt};
 
 use super::{Endpoint, Receiver};
-use crate::admission::{Place, Stranger, Verdict};
+use crate::admission::{Place, Proof, Stranger, Verdict};
 use crate::config::AcceptParameters;
 use crate::connection::{Connection, Peer, StreamGrants};
 use crate::counters::IncomingCounters;
@@ -291,13 +291,15 @@ impl Endpoint {
         let has_shaken_hands = CarrierKind::of(remote) == CarrierKind::Tcp;
         let is_validated =
             core.remote_address_validated() || !core.may_retry() || self.is_covered || has_shaken_hands;
-        // Peers of the machine itself: nobody outside can forge such an address. Behind a server's there may be a proxy.
-        let is_inside = self.peers.is_some() && remote.ip().to_canonical().is_loopback();
+        // Behind the machine's own address there may be a proxy of a server.
+        let is_local = self.peers.is_some() && remote.ip().to_canonical().is_loopback();
+        let proof = match (is_validated, is_local) {
+            (true, _) => Proof::Shown,
+            (false, true) => Proof::Local,
+            (false, false) => Proof::Nothing,
+        };
         let connections = self.open + self.undecided.entries.len();
-        match self
-            .admission
-            .judge(now, remote.ip(), is_validated || is_inside, connections)
-        {
+        match self.admission.judge(now, remote.ip(), proof, connections) {
             Verdict::Accept if self.undecided.has_room(datagram.len()) => {
                 if let Some(stranger) = self.admission.in_the_way_of(now, remote.ip()) {
                     self.push_out(now, stranger);

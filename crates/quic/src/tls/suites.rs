@@ -193,16 +193,22 @@ mod tests {
             for suite in suites(aead) {
                 let same = library.iter().find(|entry| entry.suite() == suite.common.suite);
                 let original = same.and_then(SupportedCipherSuite::tls13).unwrap();
-                let masked = |suite: &'static Tls13CipherSuite| {
+                let keys = |suite: &'static Tls13CipherSuite| {
                     let quic = suite.quic.unwrap();
-                    let keys = Suite { suite, quic }.keys(&[7; 8], Side::Client, Version::V1);
-                    let (mut first, mut number) = (0x43, [1, 2, 3, 4]);
-                    let sample = [9; 16];
-                    let key = &keys.local.header;
+                    Suite { suite, quic }.keys(&[7; 8], Side::Client, Version::V1)
+                };
+                let (ours, theirs) = (keys(suite).local.header, keys(original).local.header);
+                let (sample, clear) = ([9; 16], (0x43, [1, 2, 3, 4]));
+                let masked = |key: &dyn HeaderProtectionKey| {
+                    let (mut first, mut number) = clear;
                     key.encrypt_in_place(&sample, &mut first, &mut number).unwrap();
                     (first, number)
                 };
-                assert_eq!(masked(suite), masked(original));
+                assert_eq!(masked(&*ours), masked(&*theirs));
+                let (mut first, mut number) = masked(&*theirs);
+                assert_ne!((first, number), clear);
+                ours.decrypt_in_place(&sample, &mut first, &mut number).unwrap();
+                assert_eq!((first, number), clear);
             }
         }
     }

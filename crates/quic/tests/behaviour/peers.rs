@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 
 use packet::Ecn;
-use quic::limits::{RETRY_ABOVE_PER_SECOND, UDP_PAYLOAD_MIN};
+use quic::limits::{RETRY_ABOVE_PER_SECOND, STRANGERS_PER_PREFIX, UDP_PAYLOAD_MIN};
 use quic::{AcceptParameters, Endpoint, EndpointParameters, Event, KeyIdentity, NoDatagrams, Outbox};
 use quic::{Path, PeerParameters};
+
+const LOCAL: [&str; 3] = ["127.0.0.1", "::1", "::ffff:127.0.0.1"];
 
 fn endpoint(seed: u8) -> (Endpoint, [u8; 32]) {
     let identity = KeyIdentity::from_seed(&[seed; 32]);
@@ -20,8 +22,9 @@ fn endpoint(seed: u8) -> (Endpoint, [u8; 32]) {
     (Endpoint::of_peers(&parameters, peers), key)
 }
 
-/// How many of that many newcomers from one address, each from a port of its own, have to prove it.
-fn asked(address: &str, newcomers: u32) -> u64 {
+/// How many of that many newcomers from one address, each from a port of its own, have to prove it. Those that are let
+/// in show who they are, or `stay` strangers.
+fn asked(address: &str, newcomers: u32, stay: bool) -> u64 {
     let now = sim::Clock::default().now();
     let ((mut callee, key), (mut caller, _)) = (endpoint(1), endpoint(2));
     let mut nothing = NoDatagrams {
@@ -53,8 +56,10 @@ fn asked(address: &str, newcomers: u32) -> u64 {
         while let Some(event) = callee.poll_event() {
             if let Event::Incoming(incoming) = event {
                 let accepted = callee.accept(now, incoming.key, &AcceptParameters::default());
-                // It leaves its place to the next one.
-                callee.authenticate(now, accepted.unwrap());
+                if !stay {
+                    // It leaves its place to the next one.
+                    callee.authenticate(now, accepted.unwrap());
+                }
             }
         }
     }
@@ -65,8 +70,17 @@ fn asked(address: &str, newcomers: u32) -> u64 {
 #[test]
 fn above_the_named_rate_peers_of_the_machine_itself_need_not_prove_their_address() {
     let newcomers = RETRY_ABOVE_PER_SECOND + 20;
-    assert_eq!(asked("192.0.2.2", newcomers), 20);
-    for address in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
-        assert_eq!(asked(address, newcomers), 0, "{address}");
+    assert_eq!(asked("192.0.2.2", newcomers, false), 20);
+    for address in LOCAL {
+        assert_eq!(asked(address, newcomers, false), 0, "{address}");
+    }
+}
+
+/// A program of the machine may forward what others have forged.
+#[test]
+fn above_half_of_the_bounds_peers_of_the_machine_itself_prove_their_address_as_well() {
+    let newcomers = STRANGERS_PER_PREFIX as u32 / 2 + 20;
+    for address in LOCAL {
+        assert_eq!(asked(address, newcomers, true), 20, "{address}");
     }
 }
