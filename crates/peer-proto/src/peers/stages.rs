@@ -9,7 +9,7 @@ use crate::event::Event;
 use crate::id::PeerId;
 use crate::incoming::Incoming;
 use crate::peer::{Peer, Stage};
-use crate::receiver::{Receiver, Violation};
+use crate::receiver::Violation;
 
 impl Peers {
     pub(super) fn connected(&mut self, now: Instant, connection: ConnectionKey) {
@@ -117,7 +117,6 @@ impl Peers {
         self.by_connection[connection.index()] = None;
         self.hand_paths_on(now, index);
         let key = self.key(index);
-        let (message_bytes_max, udp_payload_max) = (self.message_bytes_max, self.udp_payload_max);
         let Some(peer) = self.peers[index].as_deref_mut() else {
             return;
         };
@@ -133,15 +132,16 @@ impl Peers {
                 if let Some(sender) = peer.sender.get_mut() {
                     sender.end_all();
                 }
-                let receiver = peer
-                    .receiver
-                    .used(|| Receiver::new(message_bytes_max, udp_payload_max));
-                let untold = peer.incoming.take_rest(&mut self.quic, connection, receiver);
+                // What waits in QUIC waits for room at a receiver.
+                let untold = peer.receiver.get_mut().map_or_else(Vec::new, |receiver| {
+                    let untold = peer.incoming.take_rest(&mut self.quic, connection, receiver);
+                    receiver.end();
+                    untold
+                });
                 for stream in &untold {
                     peer.inbound.opened(*stream);
                 }
                 peer.inbound.take_rests(&mut self.quic, connection);
-                receiver.end();
                 peer.incoming = Incoming::new(self.message_bytes_max);
                 peer.stage = Stage::Ended;
                 let has_unread = peer.has_unread();
