@@ -156,7 +156,8 @@ fn background_jobs(repository: &Repository, extent: Extent, mut unit_tests: Vec<
             again: format!("cargo test --package {} {}", program.package, program.selection),
         }
     };
-    let alone = |package| repository.cargo(&["check", "--quiet", "--package", package]);
+    let alone =
+        |package| repository.cargo(&["clippy", "--quiet", "--package", package, "--", "-D", "warnings"]);
     let examples = ["test", "--workspace", "--exclude", SYSTEM_TESTS, "--doc"];
 
     let mut jobs: Vec<Job> = unit_tests.into_iter().map(unit_test).collect();
