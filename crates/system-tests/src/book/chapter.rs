@@ -127,14 +127,14 @@ impl Reader {
             self.push(number, machine, Action::Interrupt);
         } else if let Some(machine) = comment.strip_prefix("killed on ") {
             self.push(number, machine, Action::Kill);
-        } else if let Some(machine) = comment.strip_suffix(" says") {
-            self.speaker = Some(machine.to_owned());
         } else if let Some((shown, rest)) = comment.split_once(" stands for what ") {
             let Some((machine, before)) = rest.split_once(" printed behind: ") else {
                 return Err(format!("line {number}: behind which words?"));
             };
             let (shown, before) = (shown.to_owned(), format!("{before} "));
             self.push(number, machine, Action::StandsFor { shown, before });
+        } else if let Some(machine) = comment.strip_suffix(" says") {
+            self.speaker = Some(machine.to_owned());
         } else if let Some((path, machines)) = comment
             .strip_prefix("copied: ")
             .and_then(|rest| rest.split_once(" from "))
