@@ -34,12 +34,13 @@ const THREADS_VARIABLE: &str = "RUST_TEST_THREADS";
 const SYSTEM_TESTS_PER_CORE: usize = 3;
 /// So many unit tests of one program run at a time, and as many programs as there are cores.
 const UNIT_TESTS_PER_PROGRAM: &str = "2";
-/// Begun before others, the longest first: each ends with a single long simulation.
-const LONG_PROGRAMS: [(&str, &str); 4] = [
+/// Begun before others, because they take longest, so that none of them is left alone at the end.
+const LONG_PROGRAMS: [(&str, &str); 5] = [
     ("quic", "--test paths"),
-    ("irpc-uds", "--test behaviour"),
     ("tunnel-proto", "--test sim"),
     ("peer-proto", "--test sim"),
+    ("quic", "--test behaviour"),
+    ("bench", "--test rpc"),
 ];
 /// The package of the system tests.
 const SYSTEM_TESTS: &str = "system-tests";
