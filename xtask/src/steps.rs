@@ -30,8 +30,9 @@ const BENCH_VARIABLE: &str = "GRAMWAY_TEST_BENCH";
 const SKIP_LOG_VARIABLE: &str = "GRAMWAY_SKIP_LOG";
 /// Tells the tests how many of them run at a time.
 const THREADS_VARIABLE: &str = "RUST_TEST_THREADS";
-/// System tests mostly wait, for timeouts of protocols and for programs: so many run at a time on each core.
-const SYSTEM_TESTS_PER_CORE: usize = 3;
+/// System tests mostly wait, for timeouts of protocols and for programs: so many run at a time on each core. What they
+/// leave of it the unit tests take.
+const SYSTEM_TESTS_PER_CORE: usize = 2;
 /// So many unit tests of one program run at a time, and as many programs as there are cores.
 const UNIT_TESTS_PER_PROGRAM: &str = "2";
 /// Begun before others, because they take longest, so that none of them is left alone at the end.
