@@ -37,8 +37,8 @@ const INTERVAL: Duration = Duration::from_millis(10);
 /// A datagram that has no answer by then is late.
 const LATE: Duration = Duration::from_millis(50);
 
-/// What datagrams of one kind may wait beyond [`LATE`] by chance, added up: a machine that stands still for 0.7 s once. The
-/// shortest that the outside takes, a sync of 2 s, would make 400 s of it.
+/// What datagrams of one kind may wait beyond [`LATE`] by chance, added up: a machine that stands still for 0.7 s once.
+/// The shortest that the outside takes, a sync of 2 s, would make 400 s of it.
 const EXCESS_BY_CHANCE: Duration = Duration::from_secs(60);
 
 /// On a busy machine, how many times as long as beside it.
