@@ -1,0 +1,195 @@
+//! What a file takes, keeps, forgets and wants.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::Duration;
+
+use files_proto::content::chunk_address;
+
+use super::*;
+
+fn target(size: u64) -> Target {
+    Target {
+        entry: 0,
+        path: PathBuf::from("file"),
+        part: PathBuf::from(".part"),
+        journal: PathBuf::from(".journal"),
+        size: Some(size),
+        mode: 0o644,
+        modified: 5,
+        attributes: Vec::new(),
+        replaces: false,
+    }
+}
+
+fn chunk(index: u64, bytes: &[u8]) -> Chunk {
+    Chunk {
+        entry: 0,
+        index,
+        address: chunk_address(index, false, bytes),
+        only: false,
+        hole: false,
+    }
+}
+
+#[test]
+fn a_thread_that_comes_late_to_a_file_that_failed_takes_nothing_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let destination = Arc::new(Destination::open(directory.path()).unwrap());
+    let bytes = vec![7; CHUNK_BYTES as usize];
+    let output = Output::Part(Part::new(&destination, None));
+    let file = Incoming::new(target(3 << 20), output, &BTreeMap::new());
+    assert_eq!(file.store(&chunk(0, &bytes), &bytes).unwrap(), Progressed::More);
+    file.abandon(FailReason::NoSpace);
+    let late = file.store(&chunk(1, &bytes), &bytes);
+    assert!(matches!(late, Err(StoreError::Write(_))), "{late:?}");
+    let journal = JournalFile::read(&destination, Path::new(".journal")).unwrap();
+    assert_eq!(journal.chunks.keys().copied().collect::<Vec<u64>>(), [0]);
+    assert_eq!(
+        fs::metadata(directory.path().join(".part")).unwrap().len(),
+        3 << 20
+    );
+}
+
+/// A pipe whose reader takes something when it is let.
+struct Held(Sender<usize>, Receiver<()>);
+
+impl Write for Held {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.send(bytes.len()).map_err(io::Error::other)?;
+        self.1.recv().map_err(io::Error::other)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// FILE-19: another carrier may bring it as well.
+#[test]
+fn a_chunk_that_comes_again_while_it_is_written_is_left_to_who_writes_it() {
+    let (told, begun) = mpsc::channel();
+    let (let_go, held) = mpsc::channel();
+    let output = Output::Stdout(Ordered::new(Held(told, held)));
+    let file = Incoming::new(target(2 << 20), output, &BTreeMap::new());
+    let bytes = vec![7; CHUNK_BYTES as usize];
+    let store = || file.store(&chunk(0, &bytes), &bytes).unwrap();
+    thread::scope(|scope| {
+        let first = scope.spawn(store);
+        assert_eq!(begun.recv().unwrap(), bytes.len());
+        let (told, outcome) = mpsc::channel();
+        scope.spawn(move || told.send(store()));
+        let again = outcome.recv_timeout(Duration::from_secs(10));
+        let_go.send(()).unwrap();
+        assert_eq!(again, Ok(Progressed::InOtherHands), "nobody waits for it");
+        assert_eq!(first.join().unwrap(), Progressed::More);
+    });
+    assert_eq!(store(), Progressed::Known);
+    assert!(begun.try_recv().is_err(), "it was written once");
+}
+
+/// FILE-14.
+#[test]
+fn chunks_on_the_way_to_standard_output_are_wanted_in_their_order_whichever_thread_wants_them() {
+    let output = Output::Stdout(Ordered::new(io::sink()));
+    let count = ORDERED_CHUNKS + 2;
+    let file = Incoming::new(target(count * CHUNK_BYTES), output, &BTreeMap::new());
+    let mut windows = Vec::new();
+    let mut want = || {
+        file.want_window(|chunks| {
+            assert!(
+                file.state.try_lock().is_err(),
+                "another thread could want what is behind"
+            );
+            windows.extend(chunks.iter());
+        })
+    };
+    assert!(want() && want());
+    let bytes = vec![7; CHUNK_BYTES as usize];
+    for index in 0..3 {
+        file.store(&chunk(index, &bytes), &bytes).unwrap();
+        assert!(want());
+    }
+    let expected = [
+        0..ORDERED_CHUNKS,
+        ORDERED_CHUNKS..ORDERED_CHUNKS + 1,
+        ORDERED_CHUNKS + 1..count,
+    ];
+    assert_eq!(windows, expected);
+}
+
+#[test]
+fn what_comes_again_after_damage_is_in_nobodys_hands_and_not_acknowledged_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let destination = Arc::new(Destination::open(directory.path()).unwrap());
+    let bytes = vec![7; CHUNK_BYTES as usize];
+    let output = Output::Part(Part::new(&destination, None));
+    let file = Incoming::new(target(2 << 20), output, &BTreeMap::new());
+    let is_acknowledged = |index| {
+        let mut is_acknowledged = false;
+        file.acknowledge(index, || is_acknowledged = true);
+        is_acknowledged
+    };
+    assert_eq!(file.end(2 << 20, [0; 32]).unwrap(), Progressed::More);
+    assert_eq!(file.store(&chunk(0, &bytes), &bytes).unwrap(), Progressed::More);
+    assert!(is_acknowledged(0));
+    // By another thread, before the first one has told of its chunk.
+    assert_eq!(
+        file.store(&chunk(1, &bytes), &bytes).unwrap(),
+        Progressed::Damaged
+    );
+    assert!(file.restart());
+    assert!(!is_acknowledged(0) && !is_acknowledged(1));
+    assert_eq!(file.store(&chunk(0, &bytes), &bytes).unwrap(), Progressed::More);
+    assert!(is_acknowledged(0) && !is_acknowledged(1));
+}
+
+#[test]
+fn a_file_that_was_made_in_the_place_meanwhile_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let destination = Arc::new(Destination::open(directory.path()).unwrap());
+    let bytes = vec![7; CHUNK_BYTES as usize];
+    let output = Output::Part(Part::new(&destination, None));
+    let file = Incoming::new(target(2 << 20), output, &BTreeMap::new());
+    for index in 0..2 {
+        file.store(&chunk(index, &bytes), &bytes).unwrap();
+    }
+    assert_eq!(file.complete_by_itself(), Progressed::Complete);
+    fs::write(directory.path().join("file"), "the user's").unwrap();
+    assert_eq!(file.place().unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    assert_eq!(fs::read(directory.path().join("file")).unwrap(), b"the user's");
+}
+
+#[test]
+fn room_is_made_for_what_comes_and_holes_stay_holes() {
+    use std::os::unix::fs::MetadataExt;
+
+    let directory = tempfile::tempdir().unwrap();
+    let destination = Arc::new(Destination::open(directory.path()).unwrap());
+    let output = Output::Part(Part::new(&destination, None));
+    let count = 2 * PREALLOCATED_CHUNKS;
+    let file = Incoming::new(target(count * CHUNK_BYTES - 5), output, &BTreeMap::new());
+    let (bytes, zeros) = (vec![7; CHUNK_BYTES as usize], vec![0; CHUNK_BYTES as usize]);
+    let hole = |index| Chunk {
+        hole: true,
+        ..chunk(index, &zeros)
+    };
+    let chunks_on_disk = || {
+        let metadata = fs::metadata(directory.path().join(".part")).unwrap();
+        assert_eq!(metadata.len(), count * CHUNK_BYTES - 5);
+        metadata.blocks() * 512 / CHUNK_BYTES
+    };
+    file.store(&hole(3), &zeros).unwrap();
+    file.store(&chunk(5, &bytes), &bytes).unwrap();
+    // A hole that has come stays one; file systems that cannot make room have written one chunk.
+    let on_disk = chunks_on_disk();
+    assert!([1, PREALLOCATED_CHUNKS - 1].contains(&on_disk), "{on_disk}");
+    for index in (0..PREALLOCATED_CHUNKS).filter(|index| *index != 5) {
+        file.store(&hole(index), &zeros).unwrap();
+    }
+    assert_eq!(chunks_on_disk(), 1);
+}
