@@ -1,6 +1,8 @@
 //! Transfers between two real endpoints of this process: what arrives, what is not sent again, and by which carrier.
 #![expect(clippy::unwrap_used, reason = "a failed step of a test fails the test")]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod conflicts;
 mod trial;
 

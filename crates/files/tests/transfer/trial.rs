@@ -8,20 +8,11 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use files::{Destination, Progress, ReceiveOptions, Report, SendOptions, Source, TransferError};
-use peer::blocking::wait;
-use peer::{Endpoint, Peer, SecretKey};
 use rand::{Rng, SeedableRng};
 
-pub(crate) const MIB: usize = 1 << 20;
+use crate::common::pair;
 
-/// Two ends of a connection: of the sender, and of the receiver. The endpoints live as long as they do.
-fn pair() -> (Peer, Peer) {
-    let bind = || Endpoint::bind(SecretKey::generate().unwrap(), "127.0.0.1:0".parse().unwrap()).unwrap();
-    let (sender, receiver) = (bind(), bind());
-    let to_sender = wait(receiver.connect(sender.id(), &[sender.local_addr()])).unwrap();
-    let to_receiver = wait(sender.accept()).unwrap();
-    (to_receiver, to_sender)
-}
+pub(crate) const MIB: usize = 1 << 20;
 
 pub(crate) fn random(seed: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
