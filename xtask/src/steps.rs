@@ -14,7 +14,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::background::{Background, Job};
 use crate::repository::{Repository, has_sudo, is_root, run_to_success};
@@ -186,6 +186,7 @@ impl Run {
         programs: &[&TestProgram],
         strict: bool,
     ) -> Result<()> {
+        ensure!(!programs.is_empty(), "cargo names no program of system tests");
         let log = repository.target().join("skips.log");
         // Skips of an earlier run would count for this one; a missing file means none.
         let _ = std::fs::remove_file(&log);

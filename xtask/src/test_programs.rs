@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::repository::{Repository, shown, succeeded};
@@ -57,6 +57,8 @@ pub(crate) fn build(repository: &Repository, options: &[&str]) -> Result<Vec<Tes
         programs.extend(serde_json::from_str(&line).ok().as_ref().and_then(described));
     }
     succeeded(cargo.wait(), &command)?;
+    // Where cargo says so otherwise than we read it, nothing would run, and pass.
+    ensure!(!programs.is_empty(), "cargo names no test program");
     Ok(programs)
 }
 
