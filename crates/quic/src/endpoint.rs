@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::{hkdf, hmac};
 use bytes::{Bytes, BytesMut};
 use packet::{Ecn, Path, Turns};
-use quinn_proto::crypto::rustls::QuicServerConfig;
+use quinn_proto::crypto;
 use quinn_proto::{EndpointConfig, VarInt};
 
 use crate::admission::Admission;
@@ -154,7 +154,7 @@ impl Endpoint {
 
     fn build(
         parameters: &EndpointParameters,
-        server: Option<(Arc<QuicServerConfig>, [u8; 64])>,
+        server: Option<(Arc<dyn crypto::ServerConfig>, [u8; 64])>,
         peers: Option<PeerParameters>,
     ) -> Self {
         let udp_payload_max = parameters
@@ -465,7 +465,7 @@ impl Endpoint {
 /// What is the same for all connections that this server accepts as a matter of course.
 fn server_config(
     parameters: &EndpointParameters,
-    tls: Arc<QuicServerConfig>,
+    tls: Arc<dyn crypto::ServerConfig>,
     token_key: &[u8; 64],
     udp_payload_max: u16,
 ) -> quinn_proto::ServerConfig {

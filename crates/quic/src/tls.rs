@@ -1,6 +1,9 @@
 //! TLS for both roles: AES-128-GCM first, no 0-RTT. Over `h3` the server is known by the pin of its public key or by an
 //! ordinary certificate; peers know each other by raw public keys ([`raw_key`]).
 
+pub(crate) mod accepted;
+mod exporter;
+pub(crate) mod quinn;
 mod raw_key;
 pub mod records;
 mod suites;
@@ -8,7 +11,7 @@ mod suites;
 use std::sync::{Arc, OnceLock};
 
 use quinn_proto::crypto;
-use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn_proto::crypto::rustls::QuicClientConfig;
 use reality::authenticator::ChannelKeys;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs as provider};
@@ -98,10 +101,12 @@ impl std::fmt::Debug for ServerIdentity {
 }
 
 /// TLS of an end that accepts peers.
-pub(crate) fn accepting_peer(aead: Aead, identity: &KeyIdentity, protocol: &[u8]) -> Arc<QuicServerConfig> {
-    let config = QuicServerConfig::try_from(raw_key::server(aead, identity, protocol))
-        .expect("the provider has AES-128-GCM for Initial packets");
-    Arc::new(config)
+pub(crate) fn accepting_peer(
+    aead: Aead,
+    identity: &KeyIdentity,
+    protocol: &[u8],
+) -> Arc<dyn crypto::ServerConfig> {
+    accepted::settings(raw_key::server(aead, identity, protocol), initial_suite(aead))
 }
 
 /// TLS of an end that connects to the peer with this key.
@@ -126,15 +131,13 @@ pub(crate) fn proved_key(session: &dyn crypto::Session) -> Option<[u8; 32]> {
     raw_key::public_key_of(shown.first()?)
 }
 
-pub(crate) fn server(aead: Aead, certificates: &Certificates) -> Arc<QuicServerConfig> {
+pub(crate) fn server(aead: Aead, certificates: &Certificates) -> Arc<dyn crypto::ServerConfig> {
     let config = rustls::ServerConfig::builder_with_provider(Arc::new(crypto_provider(aead)))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .expect("the provider has TLS 1.3 suites")
         .with_no_client_auth()
         .with_cert_resolver(certificates.resolver());
-    let config = QuicServerConfig::try_from(without_resumption(config))
-        .expect("the provider has AES-128-GCM for Initial packets");
-    Arc::new(config)
+    accepted::settings(without_resumption(config), initial_suite(aead))
 }
 
 /// The settings of every server besides its keys.

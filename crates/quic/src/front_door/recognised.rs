@@ -1,4 +1,4 @@
-//! TLS of a server's connection to a client that it recognised: quinn-proto's own, but for what the hello could not say.
+//! TLS of a server's connection to a client that it recognised: that of any other, but for what the hello could not say.
 //!
 //! A browser does not offer ACK_FREQUENCY (draft-ietf-quic-ack-frequency-07), and so our hellos do not. Our clients take
 //! these frames all the same (QR1-30). The ServerHello is turned where the cover's is (QR1-27).
@@ -8,7 +8,6 @@ use std::io::Cursor;
 use std::sync::Arc;
 
 use packet::varint;
-use quinn_proto::crypto::rustls::QuicServerConfig;
 use quinn_proto::crypto::{
     ExportKeyingMaterialError, HeaderKey, KeyPair, Keys, PacketKey, ServerConfig, Session, UnsupportedVersion,
 };
@@ -17,6 +16,7 @@ use quinn_proto::{ConnectionId, Side, TransportError};
 use rustls::quic::Suite;
 
 use super::server_hello;
+use crate::tls::accepted;
 
 /// The parameter by which a peer offers the extension, and its shortest delay in microseconds.
 const MIN_ACK_DELAY: u64 = 0xff04_de1b;
@@ -29,16 +29,14 @@ pub(super) fn settings(
     initial_suite: Suite,
     is_version_first: bool,
 ) -> Arc<dyn ServerConfig> {
-    let config = QuicServerConfig::with_initial(Arc::new(config), initial_suite)
-        .expect("the suite of Initial packets is AES-128-GCM");
     Arc::new(Recognised {
-        config: Arc::new(config),
+        config: accepted::settings(config, initial_suite),
         is_version_first,
     })
 }
 
 struct Recognised {
-    config: Arc<QuicServerConfig>,
+    config: Arc<dyn ServerConfig>,
     is_version_first: bool,
 }
 

@@ -2,17 +2,17 @@
 //! already, and an error says no more to the peer than its alert (QR1-22).
 
 use std::any::Any;
-use std::io::Cursor;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use quinn_proto::crypto::{self, ExportKeyingMaterialError, HeaderKey, KeyPair, PacketKey};
 use quinn_proto::transport_parameters::TransportParameters;
-use quinn_proto::{ConnectionId, Side, TransportError, TransportErrorCode};
-use rustls::quic::{ClientConnection, Connection, KeyChange, Keys, Secrets, Suite, Version};
+use quinn_proto::{ConnectionId, Side, TransportError};
+use rustls::quic::{ClientConnection, Connection, KeyChange, Secrets, Suite, Version};
 
 use super::client::DESTINATION_ID_BYTES;
 use super::outcome::Outcome;
+use crate::tls::quinn;
 
 /// Keys of the integrity tag of a Retry (RFC 9001 section 5.8).
 const RETRY_KEY: [u8; 16] = [
@@ -89,41 +89,11 @@ impl Session {
             _ => panic!("a client's, and QUIC has taken nothing"),
         }
     }
-
-    /// What the peer is told of an error.
-    fn alert(&self) -> TransportError {
-        let code = match self.tls.alert() {
-            Some(alert) => TransportErrorCode::crypto(alert.into()),
-            None => TransportErrorCode::PROTOCOL_VIOLATION,
-        };
-        TransportError {
-            code,
-            frame: None,
-            reason: String::new(),
-        }
-    }
-}
-
-fn keys(keys: Keys) -> crypto::Keys {
-    crypto::Keys {
-        header: KeyPair {
-            local: Box::new(keys.local.header),
-            remote: Box::new(keys.remote.header),
-        },
-        packet: KeyPair {
-            local: Box::new(keys.local.packet),
-            remote: Box::new(keys.remote.packet),
-        },
-    }
 }
 
 impl crypto::Session for Session {
     fn initial_keys(&self, dst_cid: &ConnectionId, side: Side) -> crypto::Keys {
-        let side = match side {
-            Side::Client => rustls::Side::Client,
-            Side::Server => rustls::Side::Server,
-        };
-        keys(self.initial_suite.keys(dst_cid, side, Version::V1))
+        quinn::keys(self.initial_suite.keys(dst_cid, quinn::side(side), Version::V1))
     }
 
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
@@ -148,13 +118,11 @@ impl crypto::Session for Session {
 
     fn read_handshake(&mut self, buf: &[u8]) -> Result<bool, TransportError> {
         let read = self.tls.read_hs(buf);
-        read.map(|()| false).map_err(|_| self.alert())
+        read.map(|()| false).map_err(|_| quinn::alert(&self.tls))
     }
 
     fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
-        let parameters = self.tls.quic_transport_parameters();
-        let read = |parameters| TransportParameters::read(Side::Client, &mut Cursor::new(parameters));
-        Ok(parameters.map(read).transpose()?)
+        quinn::parameters(&self.tls, Side::Client)
     }
 
     fn write_handshake(&mut self, buf: &mut Vec<u8>) -> Option<crypto::Keys> {
@@ -162,20 +130,16 @@ impl crypto::Session for Session {
             buf.extend_from_slice(&hello);
         }
         Some(match self.tls.write_hs(buf)? {
-            KeyChange::Handshake { keys: handshake } => keys(handshake),
-            KeyChange::OneRtt { keys: data, next } => {
+            KeyChange::Handshake { keys } => quinn::keys(keys),
+            KeyChange::OneRtt { keys, next } => {
                 self.next_secrets = Some(next);
-                keys(data)
+                quinn::keys(keys)
             }
         })
     }
 
     fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
-        let keys = self.next_secrets.as_mut()?.next_packet_keys();
-        Some(KeyPair {
-            local: Box::new(keys.local),
-            remote: Box::new(keys.remote),
-        })
+        self.next_secrets.as_mut().map(quinn::updated_keys)
     }
 
     fn is_valid_retry(&self, orig_dst_cid: &ConnectionId, header: &[u8], payload: &[u8]) -> bool {

@@ -71,6 +71,11 @@ pub(crate) fn public_key_of(spki: &[u8]) -> Option<[u8; 32]> {
     spki.strip_prefix(&PUBLIC_KEY_PREFIX)?.try_into().ok()
 }
 
+/// The SubjectPublicKeyInfo of an Ed25519 key.
+pub(super) fn spki(public_key: &[u8; 32]) -> Vec<u8> {
+    [&PUBLIC_KEY_PREFIX[..], public_key].concat()
+}
+
 /// TLS of the end that accepts. It takes every key; the caller reads it when the handshake is complete.
 pub(super) fn server(aead: Aead, identity: &KeyIdentity, protocol: &[u8]) -> rustls::ServerConfig {
     server_with(crypto_provider(aead), identity, protocol, None)
@@ -266,6 +271,7 @@ mod tests {
     fn a_key_of_another_kind_is_no_identity() {
         let mut spki = [&PUBLIC_KEY_PREFIX[..], &[7; 32]].concat();
         assert_eq!(public_key_of(&spki), Some([7; 32]));
+        assert_eq!(super::spki(&[7; 32]), spki);
         spki.push(7);
         assert_eq!(public_key_of(&spki), None);
         spki.pop();
