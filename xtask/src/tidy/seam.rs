@@ -24,7 +24,7 @@ const OWNER: &str = "crates/quic/src/";
 const CRATES: [&str; 2] = ["bench", "quic"];
 
 /// Files that may name the core.
-const FILES: [&str; 18] = [
+const FILES: [&str; 20] = [
     // Ours is measured beside the bare core.
     "crates/bench/src/floor/bare.rs",
     "crates/quic/src/congestion.rs",
@@ -40,6 +40,8 @@ const FILES: [&str; 18] = [
     "crates/quic/src/front_door/recognised.rs",
     "crates/quic/src/front_door/session.rs",
     "crates/quic/src/tls.rs",
+    "crates/quic/src/tls/accepted.rs",
+    "crates/quic/src/tls/quinn.rs",
     "crates/quic/src/trace.rs",
     "crates/quic/src/translate.rs",
     "crates/quic/src/transport.rs",

@@ -1,3 +1,5 @@
+//! What is kept of a handshake does what the whole session of the other end does.
+
 use std::io::Cursor;
 
 use rustls::crypto::CryptoProvider;
