@@ -85,7 +85,7 @@ pub use limits::{
 pub use listener::{join_tcp_group, listen_tcp_group, listen_transparent_tcp_group};
 pub use network::{network_cookie, set_strict_listing};
 pub use peer::{PeerCredentials, peer_credentials};
-pub use poller::{Interest, Poller, Ready, Waker};
+pub use poller::{Interest, Poller, Ready, Timer, Waker};
 pub use privileges::{Delegate, PrivilegedOption, bind_to_interface, delegate, set_mark};
 pub use raw::{Link, NeighbourSearch, PortGuard, RawHead, RawHeads, RawPacket, RawSocket};
 pub use reach::ReachProbe;

@@ -1,12 +1,15 @@
 //! Readiness of descriptors for one thread's event loop, level-triggered, and a way for other threads to wake it.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
 
 use crate::limits::EVENTS_MAX;
 use crate::sys;
@@ -141,6 +144,13 @@ impl Poller {
     }
 }
 
+/// Its descriptor is readable where a wait would not wait, for another event loop that watches it.
+impl AsFd for Poller {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
 /// Ends a poller's wait from any thread. Clones wake the same poller.
 #[derive(Clone, Debug)]
 pub struct Waker {
@@ -171,5 +181,43 @@ impl Waker {
     pub fn wake(&self) {
         // It can fail only when the 64-bit counter is full, and then the event is pending anyway.
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+    }
+}
+
+/// Ends a poller's wait after a time, to the nanosecond: for a poller that another event loop waits for
+/// ([`Poller::wait`] has a timeout of its own).
+#[derive(Debug)]
+pub struct Timer(OwnedFd);
+
+impl Timer {
+    /// A timer of `poller` that is not set, whose events carry `token`. There is nothing to read.
+    ///
+    /// # Errors
+    /// The kernel's refusal, e.g. too many open files.
+    pub fn new(poller: &Poller, token: u64) -> io::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        // Edge-triggered, so that nobody has to read the count down.
+        let data = EventData::new_u64(token);
+        epoll::add(&poller.epoll, &timer, data, EventFlags::IN | EventFlags::ET)?;
+        Ok(Self(timer))
+    }
+
+    /// Ends the wait once, after so long instead of what was set before; at once where that is nothing.
+    ///
+    /// # Errors
+    /// None in practice; the kernel's otherwise.
+    pub fn set(&self, after: Duration) -> io::Result<()> {
+        // Nothing would unset it.
+        let after = after.max(Duration::from_nanos(1));
+        let spec = Itimerspec {
+            it_interval: Timespec::default(),
+            it_value: Timespec::try_from(after).unwrap_or(Timespec {
+                tv_sec: i64::MAX,
+                tv_nsec: 0,
+            }),
+        };
+        timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &spec)?;
+        Ok(())
     }
 }

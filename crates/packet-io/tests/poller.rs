@@ -7,7 +7,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{DEADLINE, address, options, pair};
-use packet_io::{DatagramSocket, Interest, Outgoing, Poller, Ready, UdpSocket, Waker};
+use packet_io::{DatagramSocket, Interest, Outgoing, Poller, Ready, Timer, UdpSocket, Waker};
 
 fn wait(poller: &mut Poller, timeout: Duration) -> Vec<Ready> {
     let mut ready = Vec::new();
@@ -97,4 +97,35 @@ fn a_wait_lasts_at_least_its_timeout() {
         assert_eq!(wait(&mut poller, timeout), []);
         assert!(started.elapsed() >= timeout && started.elapsed() < DEADLINE);
     }
+}
+
+#[test]
+fn a_timer_ends_the_wait_once_and_a_later_setting_takes_the_place_of_an_earlier_one() {
+    let mut poller = Poller::new().unwrap();
+    let timer = Timer::new(&poller, 3).unwrap();
+    assert_eq!(wait(&mut poller, Duration::ZERO), []);
+    for after in [Duration::ZERO, Duration::from_micros(1_500)] {
+        let begun = Instant::now();
+        timer.set(after).unwrap();
+        let rung = wait(&mut poller, DEADLINE);
+        assert_eq!(rung.iter().map(|ready| ready.token).collect::<Vec<_>>(), [3]);
+        assert!(begun.elapsed() >= after);
+        assert_eq!(wait(&mut poller, Duration::ZERO), []);
+    }
+    timer.set(Duration::from_millis(1)).unwrap();
+    timer.set(Duration::MAX).unwrap();
+    assert_eq!(wait(&mut poller, Duration::from_millis(20)), []);
+}
+
+/// Another event loop may watch the poller and look only when something has come.
+#[test]
+fn a_poller_is_readable_for_another_one_when_it_has_events() {
+    let (receiver, mut sender) = pair("127.0.0.1:0", &options(), &options());
+    let (inner, mut outer) = (Poller::new().unwrap(), Poller::new().unwrap());
+    inner.add(&receiver, 7, Interest::READABLE).unwrap();
+    outer.add(&inner, 8, Interest::READABLE).unwrap();
+    assert_eq!(wait(&mut outer, Duration::ZERO), []);
+    sender.send(&[Outgoing::connected(b"x", 0)]).unwrap();
+    let seen = wait(&mut outer, DEADLINE);
+    assert_eq!(seen.iter().map(|ready| ready.token).collect::<Vec<_>>(), [8]);
 }

@@ -118,11 +118,11 @@ impl Default for Companions {
 }
 
 impl Companions {
-    /// Waits at most so long until all have taken back what they kept up; no more begin.
-    pub(crate) fn wait_for_end(&self, limit: Duration) {
+    /// Waits at most so long until all have taken back what they kept up; no more begin. Whether they have.
+    pub(crate) fn wait_for_end(&self, limit: Duration) -> bool {
         drop(self.alive.lock().unwrap_or_else(PoisonError::into_inner).take());
         let none_is_left = self.none_is_left.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = none_is_left.recv_timeout(limit);
+        none_is_left.recv_timeout(limit) == Err(RecvTimeoutError::Disconnected)
     }
 }
 
@@ -199,7 +199,7 @@ mod tests {
         assert!(!end.has_ended_within(Duration::ZERO));
         drop(leash);
         let thread = thread::spawn(move || end.has_ended_within(Duration::from_secs(60)));
-        companions.wait_for_end(Duration::from_secs(60));
+        assert!(companions.wait_for_end(Duration::from_secs(60)));
         assert!(thread.join().unwrap());
     }
 }

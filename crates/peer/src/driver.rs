@@ -1,8 +1,11 @@
-//! The endpoint's thread: one socket in an event loop around [`Peers`](peer_proto::Peers), and beside it those by which
-//! the rendezvous is reached where the endpoint's own does not.
+//! The endpoint's event loop: one socket around [`Peers`](peer_proto::Peers), and beside it those by which the
+//! rendezvous is reached where the endpoint's own does not. A thread of its own runs it, or a [`task`] of the program's
+//! runtime; what is said of the endpoint's thread holds for either.
 //!
 //! One turn: wait; take what has come, a batch at a time; run due timers; send trains. System calls are made without
 //! the lock.
+
+mod task;
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -29,6 +32,8 @@ use crate::transmit::transmit;
 pub(crate) const SOCKET: u64 = 0;
 /// Token of the waker's events.
 pub(crate) const WAKER: u64 = 1;
+/// Token of a timer's events.
+const TIMER: u64 = 2;
 
 pub(crate) struct Driver {
     pub(crate) shared: Arc<Shared>,
@@ -38,8 +43,12 @@ pub(crate) struct Driver {
     batch: ReceiveBatch,
     outbox: Outbox,
     ready: Vec<Ready>,
+    /// The next turn should not wait.
+    is_busy: bool,
     /// The socket took no more.
     is_blocked: bool,
+    /// How long the peers may still be told of the end, once the endpoint is closed.
+    closing_until: Option<Instant>,
     woken: Vec<Waker>,
     /// Of the peers.
     parameters: Parameters,
@@ -61,7 +70,9 @@ impl Driver {
             batch: ReceiveBatch::new(RECEIVE_SLOTS, packet_io::SLOT_BYTES_MAX),
             outbox: Outbox::default(),
             ready: Vec::new(),
+            is_busy: true,
             is_blocked: false,
+            closing_until: None,
             woken: Vec::new(),
             parameters,
         }
@@ -69,30 +80,32 @@ impl Driver {
 
     /// Runs until the endpoint is closed and its peers have been told.
     pub(crate) fn run(mut self) {
-        let mut closing_until = None;
-        let mut is_busy = true;
         loop {
-            let timeout = self.time_to_wait(is_busy, closing_until);
-            if self.poller.wait(&mut self.ready, timeout).is_err() {
+            let timeout = self.time_to_wait();
+            if self.poller.wait(&mut self.ready, timeout).is_err() || self.go_on() {
                 break;
-            }
-            self.shared.awake();
-            let now = Instant::now();
-            is_busy = self.turn(now);
-            if !self.is_closing(now) {
-                continue;
-            }
-            match closing_until {
-                // What tells the peers may have come after this turn's packets.
-                None => {
-                    closing_until = Some(now + CLOSE_TIME_MAX);
-                    is_busy = true;
-                }
-                Some(until) if (is_busy || self.is_blocked) && now < until => {}
-                Some(_) => break,
             }
         }
         self.shared.companions.wait_for_end(TAKE_BACK_TIME_MAX);
+    }
+
+    /// After a wait: one turn; whether it was the last one.
+    fn go_on(&mut self) -> bool {
+        self.shared.awake();
+        let now = Instant::now();
+        self.is_busy = self.turn(now);
+        if !self.is_closing(now) {
+            return false;
+        }
+        match self.closing_until {
+            // What tells the peers may have come after this turn's packets.
+            None => {
+                self.closing_until = Some(now + CLOSE_TIME_MAX);
+                self.is_busy = true;
+                false
+            }
+            Some(until) => !(self.is_busy || self.is_blocked) || now >= until,
+        }
     }
 
     fn is_closing(&self, now: Instant) -> bool {
@@ -103,16 +116,17 @@ impl Driver {
         state.is_closed
     }
 
-    /// How long to wait, at most until `end`; from the look at the state on, changes end the wait.
-    fn time_to_wait(&self, is_busy: bool, end: Option<Instant>) -> Option<Duration> {
-        if is_busy {
-            return Some(Duration::ZERO);
-        }
-        if self.shared.fall_asleep() {
+    /// How long to wait; from the look at the state on, changes end the wait.
+    fn time_to_wait(&self) -> Option<Duration> {
+        if self.is_busy || self.shared.fall_asleep() {
             return Some(Duration::ZERO);
         }
         let mut state = self.shared.lock();
-        let due = [state.poll_timeout(), self.beside.poll_timeout(), end];
+        let due = [
+            state.poll_timeout(),
+            self.beside.poll_timeout(),
+            self.closing_until,
+        ];
         let due = due.into_iter().flatten().min();
         state.wakes_at = due;
         drop(state);
@@ -293,16 +307,17 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         let now = Instant::now();
-        let mut state = self.shared.lock();
         let reason = if thread::panicking() {
             // Nothing is known of the state that the panic left.
-            state.peers = Peers::new(self.parameters.clone());
+            self.shared.lock().peers = Peers::new(self.parameters.clone());
             CloseReason::Protocol("the endpoint's thread failed".to_owned())
         } else {
-            state.peers.close_all(now, 0, b"");
-            state.take_events(now, &mut self.woken);
+            // A runtime that ends does not wait for the program to close the endpoint.
+            self.shared.lock().peers.close_all(now, 0, b"");
+            self.flush();
             CloseReason::LocallyClosed
         };
+        let mut state = self.shared.lock();
         state.end(now, &reason, &self.shared.intake, &mut self.woken);
         drop(state);
         self.wake();
@@ -335,6 +350,7 @@ mod tests {
 
     use super::*;
     use crate::SecretKey;
+    use crate::shared::DriverWaker;
     use packet_io::SocketOptions;
 
     fn driver() -> Driver {
@@ -343,7 +359,7 @@ mod tests {
         watch(&socket, &poller).unwrap();
         let waker = packet_io::Waker::new(&poller, WAKER).unwrap();
         let parameters = Parameters::new(SecretKey::generate().unwrap().identity(), [1; 32]);
-        let shared = Shared::new(parameters.clone(), &socket, waker).unwrap();
+        let shared = Shared::new(parameters.clone(), &socket, DriverWaker::Thread(waker)).unwrap();
         Driver::new(Arc::new(shared), socket, poller, parameters)
     }
 
@@ -362,10 +378,10 @@ mod tests {
     #[test]
     fn a_closing_endpoint_whose_socket_takes_nothing_waits_no_longer_than_its_limit() {
         let mut driver = driver();
-        driver.is_blocked = true;
-        assert_eq!(driver.time_to_wait(false, None), None);
-        let wait = driver.time_to_wait(false, Some(Instant::now() + CLOSE_TIME_MAX));
-        assert!(wait.unwrap() <= CLOSE_TIME_MAX);
+        (driver.is_busy, driver.is_blocked) = (false, true);
+        assert_eq!(driver.time_to_wait(), None);
+        driver.closing_until = Some(Instant::now() + CLOSE_TIME_MAX);
+        assert!(driver.time_to_wait().unwrap() <= CLOSE_TIME_MAX);
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::future::poll_fn;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use packet::CarrierKind;
 use packet_io::{Poller, UdpSocket};
 use peer_proto::{Parameters, PeerId};
+use tokio::runtime;
 use tunnel_proto::limits::INVITATION_NUMBERS;
 
 use crate::connecting::Connecting;
@@ -25,7 +26,7 @@ use crate::lan;
 use crate::limits::{LAN_NUMBERS_MAX, LAN_SEARCH_TIME, UDP_PAYLOAD_MAX};
 use crate::mapping::{self, MappingProblem};
 use crate::rendezvous::{Meetings, Rendezvous};
-use crate::shared::Shared;
+use crate::shared::{DriverWaker, Shared};
 use crate::transmit::{socket_options, udp_payload_to};
 
 /// Settings of an endpoint.
@@ -43,6 +44,7 @@ pub struct Builder {
     announces_on_lan: bool,
     numbers_on_lan: Vec<u32>,
     maps_port: bool,
+    is_driven_by_runtime: bool,
 }
 
 impl Builder {
@@ -146,6 +148,16 @@ impl Builder {
         self
     }
 
+    /// Has a task of the tokio runtime in which the endpoint is bound do the network work, instead of a thread of the
+    /// endpoint's own: what comes then goes to the program's tasks without another thread's waking, and many endpoints
+    /// share the runtime's threads. In turn, tasks that keep these busy delay acknowledgements, and the endpoint ends
+    /// with the runtime. Off unless called.
+    #[must_use]
+    pub fn driven_by_runtime(mut self) -> Self {
+        self.is_driven_by_runtime = true;
+        self
+    }
+
     /// Binds at a port that the system chooses, at all addresses of both families, or of IPv4 where the machine has no
     /// IPv6.
     ///
@@ -156,10 +168,14 @@ impl Builder {
         bound.or_else(|_| self.bind((Ipv4Addr::UNSPECIFIED, 0).into()))
     }
 
-    /// Binds a socket and starts the endpoint's thread. Port 0 lets the system choose; `[::]:0` takes IPv4 as well.
+    /// Binds a socket and starts the endpoint's thread, or its task. Port 0 lets the system choose; `[::]:0` takes IPv4
+    /// as well.
     ///
     /// # Errors
     /// [`BindError`].
+    ///
+    /// # Panics
+    /// With [`Self::driven_by_runtime`], in a runtime without I/O (`enable_io`).
     pub fn bind(self, address: SocketAddr) -> Result<Endpoint, BindError> {
         let failed = |error| BindError::Socket { address, error };
         let mut seed = [0; 32];
@@ -183,7 +199,14 @@ impl Builder {
         let socket = UdpSocket::bind(address, &socket_options()).map_err(failed)?;
         let poller = Poller::new().map_err(failed)?;
         watch(&socket, &poller).map_err(failed)?;
-        let waker = packet_io::Waker::new(&poller, WAKER).map_err(failed)?;
+        let driven_by = match self.is_driven_by_runtime {
+            true => Some(runtime::Handle::try_current().map_err(|_| BindError::NoRuntime)?),
+            false => None,
+        };
+        let waker = match driven_by {
+            Some(_) => DriverWaker::Task(OnceLock::new()),
+            None => DriverWaker::Thread(packet_io::Waker::new(&poller, WAKER).map_err(failed)?),
+        };
         let shared = Shared::new(parameters.clone(), &socket, waker).map_err(failed)?;
         let shared = Arc::new(shared);
         if let Some(rendezvous) = self.rendezvous {
@@ -198,10 +221,14 @@ impl Builder {
             mapping::begin(&shared).map_err(failed)?;
         }
         let driver = Driver::new(Arc::clone(&shared), socket, poller, parameters);
-        thread::Builder::new()
-            .name("peer".to_owned())
-            .spawn(move || driver.run())
-            .map_err(failed)?;
+        match driven_by {
+            Some(runtime) => driver.spawn(&runtime),
+            None => thread::Builder::new()
+                .name("peer".to_owned())
+                .spawn(move || driver.run())
+                .map(drop),
+        }
+        .map_err(failed)?;
         Ok(Endpoint(Arc::new(Owner(shared))))
     }
 }
@@ -244,6 +271,7 @@ impl Endpoint {
             announces_on_lan: false,
             numbers_on_lan: Vec::new(),
             maps_port: false,
+            is_driven_by_runtime: false,
         }
     }
 

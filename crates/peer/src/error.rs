@@ -22,6 +22,9 @@ pub enum BindError {
     /// The system gives no random bytes.
     #[error("the system gives no random bytes")]
     NoRandomness,
+    /// There is no tokio runtime here that could drive the endpoint.
+    #[error("the endpoint is to be driven by a tokio runtime, and is bound outside of one")]
+    NoRuntime,
     /// A certificate of those that are to be trusted for the rendezvous is none.
     #[error("the rendezvous cannot be used: {0}")]
     Rendezvous(String),

@@ -9,7 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
 
@@ -440,13 +440,34 @@ impl State {
     }
 }
 
+/// How the event loop is woken.
+pub(crate) enum DriverWaker {
+    /// Of a thread.
+    Thread(packet_io::Waker),
+    /// Of a task, from its first turn on.
+    Task(OnceLock<Waker>),
+}
+
+impl DriverWaker {
+    fn wake(&self) {
+        match self {
+            Self::Thread(waker) => waker.wake(),
+            Self::Task(waker) => {
+                if let Some(waker) = waker.get() {
+                    waker.wake_by_ref();
+                }
+            }
+        }
+    }
+}
+
 pub(crate) struct Shared {
     state: Mutex<State>,
     pub(crate) intake: Intake,
     caller: Mutex<Caller>,
     pub(crate) id: PeerId,
     pub(crate) local: SocketAddr,
-    waker: packet_io::Waker,
+    pub(crate) waker: DriverWaker,
     /// Threads that end with the endpoint.
     pub(crate) companions: Companions,
     /// The thread waits for its socket, or is about to.
@@ -458,11 +479,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(
-        parameters: Parameters,
-        socket: &UdpSocket,
-        waker: packet_io::Waker,
-    ) -> io::Result<Self> {
+    pub(crate) fn new(parameters: Parameters, socket: &UdpSocket, waker: DriverWaker) -> io::Result<Self> {
         let lane = LaneBounds {
             bytes_max: parameters.send_bytes_max,
             body_bytes_max: parameters.message_bytes_max,

@@ -24,7 +24,7 @@ impl Transport for Endpoint {
     async fn bind(address: SocketAddr, bounds: Bounds) -> Outcome<Self> {
         let key = SecretKey::generate().map_err(failed("make a key"))?;
         let bytes = bounds.bytes + bounds.messages * MESSAGE_COST_BYTES;
-        let builder = Self::builder(key).send_bytes_max(bytes);
+        let builder = Self::builder(key).send_bytes_max(bytes).driven_by_runtime();
         builder.bind(address).map_err(failed("bind an endpoint"))
     }
 

@@ -1,0 +1,211 @@
+//! Endpoints that a task of the program's runtime drives, instead of a thread of their own.
+#![expect(clippy::unwrap_used, reason = "a failed step of a test fails the test")]
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::task::{Context, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use peer::blocking::wait_for;
+use peer::{BindError, Builder, Bytes, CloseReason, Delivery, Endpoint, Outcome, Peer, SecretKey};
+use tokio::runtime::{self, Runtime};
+
+/// By when everything has happened, on the busiest machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn builder() -> Builder {
+    Endpoint::builder(SecretKey::generate().unwrap()).driven_by_runtime()
+}
+
+fn bind(builder: Builder) -> Endpoint {
+    builder.bind("127.0.0.1:0".parse().unwrap()).unwrap()
+}
+
+/// Two endpoints, and their connection as each sees it.
+async fn pair() -> (Endpoint, Endpoint, Peer, Peer) {
+    let (one, two) = (bind(builder()), bind(builder()));
+    let to_two = one.connect(two.id(), &[two.local_addr()]).await.unwrap();
+    let to_one = two.accept().await.unwrap();
+    (one, two, to_two, to_one)
+}
+
+async fn in_time<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT, future)
+        .await
+        .expect("it took too long")
+}
+
+/// Sends messages of all sizes and a stream, and takes the other end's.
+async fn exchange(peer: Peer) {
+    const MESSAGES: u32 = 3_000;
+    let sender = peer.clone();
+    let sending = tokio::spawn(async move {
+        let mut tickets = Vec::new();
+        for number in 0..MESSAGES {
+            let mut body = number.to_be_bytes().to_vec();
+            body.resize(4 + (number as usize * 37) % 40_000, 0);
+            tickets.push(sender.send(body, Delivery::ordered(1)).await.unwrap());
+        }
+        let mut stream = sender.open_one_way(0).await.unwrap();
+        for _ in 0..64 {
+            stream.write_chunk(Bytes::from(vec![7; 1 << 16])).await.unwrap();
+        }
+        stream.finish();
+        for ticket in tickets {
+            assert_eq!(ticket.await, Outcome::Acked);
+        }
+    });
+    for number in 0..MESSAGES {
+        let message = peer.receive().await.unwrap();
+        assert_eq!(message.body[..4], number.to_be_bytes());
+    }
+    let mut stream = peer.accept_one_way().await.unwrap();
+    let mut bytes = 0;
+    while let Some(chunk) = stream.read_chunk(usize::MAX).await.unwrap() {
+        bytes += chunk.len();
+    }
+    assert_eq!(bytes, 64 << 16);
+    sending.await.unwrap();
+}
+
+fn on_both_kinds_of_runtime(test: impl AsyncFn()) {
+    let runtimes = [
+        runtime::Builder::new_current_thread().enable_all().build(),
+        runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build(),
+    ];
+    for runtime in runtimes {
+        runtime.unwrap().block_on(in_time(test()));
+    }
+}
+
+#[test]
+fn messages_and_streams_go_both_ways_at_once() {
+    on_both_kinds_of_runtime(async || {
+        let (_one, _two, to_two, to_one) = pair().await;
+        let other = tokio::spawn(exchange(to_one.clone()));
+        exchange(to_two.clone()).await;
+        other.await.unwrap();
+    });
+}
+
+#[test]
+fn an_endpoint_of_its_own_thread_and_one_of_a_runtime_meet() {
+    on_both_kinds_of_runtime(async || {
+        let (ours, of_thread) = (
+            bind(builder()),
+            bind(Endpoint::builder(SecretKey::generate().unwrap())),
+        );
+        let peer = of_thread.connect(ours.id(), &[ours.local_addr()]).await.unwrap();
+        let accepted = ours.accept().await.unwrap();
+        // Each waits for the other, so that both rest in between.
+        for number in 0..100_u8 {
+            drop(peer.send(vec![number], Delivery::unordered()).await.unwrap());
+            let message = accepted.receive().await.unwrap();
+            drop(accepted.send(message.body, Delivery::unordered()).await.unwrap());
+            assert_eq!(peer.receive().await.unwrap().body[..], [number]);
+        }
+    });
+}
+
+#[test]
+fn outside_of_a_runtime_there_is_nobody_to_drive_it() {
+    let refused = builder().bind("127.0.0.1:0".parse().unwrap());
+    assert!(matches!(refused, Err(BindError::NoRuntime)), "{refused:?}");
+}
+
+#[test]
+fn a_peer_learns_that_the_endpoint_was_closed_and_by_what_code() {
+    on_both_kinds_of_runtime(async || {
+        let (one, _two, _to_two, to_one) = pair().await;
+        one.close(7, "enough");
+        one.ended().await;
+        let reason = to_one.closed().await;
+        assert!(
+            matches!(&reason, CloseReason::ApplicationClosed { code: 7, .. }),
+            "{reason:?}"
+        );
+        assert!(one.accept().await.is_none());
+    });
+}
+
+#[test]
+fn a_dropped_endpoint_tells_its_peers() {
+    on_both_kinds_of_runtime(async || {
+        let (one, _two, to_two, to_one) = pair().await;
+        drop((one, to_two));
+        to_one.closed().await;
+    });
+}
+
+/// What no packet wakes the endpoint for.
+#[test]
+fn a_deadline_passes_while_everything_rests() {
+    on_both_kinds_of_runtime(async || {
+        let (_one, _two, to_two, _to_one) = pair().await;
+        // Nobody reads, and the first one takes all the room that the peer has for this end.
+        let message = Bytes::from(vec![0; 40 << 20]);
+        let taken = to_two.send(message.clone(), Delivery::unordered()).await.unwrap();
+        assert_eq!(taken.await, Outcome::Acked);
+        let delivery = Delivery::unordered().with_deadline(Duration::from_millis(200));
+        let ticket = to_two.send(message, delivery).await.unwrap();
+        assert_eq!(ticket.await, Outcome::Expired);
+    });
+}
+
+#[test]
+fn an_endpoint_ends_with_its_runtime_and_its_peers_are_told() {
+    let runtime = || Runtime::new().unwrap();
+    let (of_one, of_two) = (runtime(), runtime());
+    let bound = |runtime: &Runtime| {
+        let _entered = runtime.enter();
+        bind(builder())
+    };
+    let (one, two) = (bound(&of_one), bound(&of_two));
+    let to_two = wait_for(LIMIT, one.connect(two.id(), &[two.local_addr()]));
+    let to_two = to_two.unwrap().unwrap();
+    let to_one = wait_for(LIMIT, two.accept()).unwrap().unwrap();
+    let (told, ended) = mpsc::channel();
+    let waiting = to_two.clone();
+    thread::spawn(move || told.send(wait_for(LIMIT, waiting.receive())));
+    drop(of_one);
+    let reason = wait_for(LIMIT, to_one.closed()).unwrap();
+    assert!(
+        matches!(reason, CloseReason::ApplicationClosed { code: 0, .. }),
+        "{reason:?}"
+    );
+    assert!(ended.recv_timeout(LIMIT).unwrap().unwrap().is_err());
+    assert!(wait_for(LIMIT, one.ended()).is_some());
+}
+
+/// Panics in the endpoint's task.
+struct Bomb;
+
+impl Wake for Bomb {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker that fails, as this test wants it to");
+    }
+}
+
+#[tokio::test]
+async fn a_panic_of_the_task_ends_everything_that_waits_with_an_error() {
+    in_time(async {
+        let (_one, two, _to_two, to_one) = pair().await;
+        let mut accepting = pin!(two.accept());
+        let bomb = Waker::from(Arc::new(Bomb));
+        let polled = accepting.as_mut().poll(&mut Context::from_waker(&bomb));
+        assert!(polled.is_pending());
+        let third = bind(builder());
+        let (id, address) = (two.id(), two.local_addr());
+        let connecting = tokio::spawn(async move { third.connect(id, &[address]).await.is_ok() });
+        let failed = to_one.closed().await;
+        assert!(matches!(failed, CloseReason::Protocol(_)), "{failed:?}");
+        assert!(to_one.receive().await.is_err());
+        connecting.abort();
+    })
+    .await;
+}
