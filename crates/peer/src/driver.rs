@@ -22,7 +22,7 @@ use peer_proto::{CloseReason, Outbox, Parameters, Peers};
 use crate::beside::{BesideSockets, PortClosed};
 use crate::limits::{
     CLOSE_TIME_MAX, FLUSHES_PER_TURN, LOCKED_BYTES, NAME_ADDRESSES_MAX, RECEIVE_SLOTS, RECEIVES_PER_TURN,
-    TAKE_BACK_TIME_MAX, UNANSWERED_BYTES,
+    TAKE_BACK_TIME_MAX, UNANSWERED_BYTES, UNANSWERED_TIME,
 };
 use crate::rendezvous::{Meetings, Resolution, SocketChange};
 use crate::shared::Shared;
@@ -227,16 +227,16 @@ impl Driver {
 
     /// Hands over the messages of the batch, and sends meanwhile.
     fn take_batch(&mut self, now: Instant, count: usize) {
-        let (mut next, mut unanswered) = (0, 0);
+        let (mut next, mut unanswered, mut since) = (0, 0, Instant::now());
         while next < count {
             let bytes;
             (next, bytes) = self.take_received(now, next, count);
             self.wake();
             unanswered += bytes;
-            if unanswered >= UNANSWERED_BYTES {
-                unanswered = 0;
+            if unanswered >= UNANSWERED_BYTES || since.elapsed() >= UNANSWERED_TIME {
                 // What is left then comes with the end of the turn.
                 self.flush();
+                (unanswered, since) = (0, Instant::now());
             }
         }
     }
@@ -246,8 +246,8 @@ impl Driver {
     fn take_received(&mut self, now: Instant, first: usize, count: usize) -> (usize, usize) {
         let copies = self.batch.has_lent_much();
         let mut state = self.shared.lock();
-        let (mut next, mut bytes) = (first, 0);
-        while next < count && bytes < LOCKED_BYTES {
+        let (mut next, mut bytes, begun) = (first, 0, Instant::now());
+        while next < count && bytes < LOCKED_BYTES && begun.elapsed() < UNANSWERED_TIME {
             let (meta, data) = self.batch.take(next);
             next += 1;
             if meta.truncated {

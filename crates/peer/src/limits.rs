@@ -13,6 +13,10 @@ pub const LOCKED_BYTES: usize = 32 << 10;
 /// all under way that it may would wait until the whole batch is taken, and both ends would take turns.
 pub const UNANSWERED_BYTES: usize = 128 << 10;
 
+/// The same where little that comes takes long, as handshakes do: peers that wait for one another's answers would take
+/// turns.
+pub const UNANSWERED_TIME: Duration = Duration::from_micros(100);
+
 /// Batches that are received before the endpoint sends what it has: acknowledgements do not wait for a full socket.
 pub const RECEIVES_PER_TURN: usize = 4;
 
