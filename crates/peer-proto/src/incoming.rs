@@ -308,11 +308,14 @@ impl Partial {
         let head = match self.head {
             Some(head) => head,
             None => {
-                self.bytes.extend_from_slice(bytes);
+                // Most heads come in one piece, with the first bytes of the body behind them.
+                let before = self.bytes.len();
+                self.bytes
+                    .extend_from_slice(&bytes[..bytes.len().min(STREAM_HEAD_BYTES_MAX - before)]);
                 match StreamHead::read(kind, &self.bytes) {
                     Ok((head, used)) => {
-                        bytes = &[];
-                        drop(self.bytes.split_to(used));
+                        bytes = &bytes[used - before..];
+                        self.bytes.clear();
                         *self.head.insert(head)
                     }
                     Err(Unread::Incomplete) if self.bytes.len() < STREAM_HEAD_BYTES_MAX => {
