@@ -12,7 +12,6 @@ use packet_io::Timer;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
-use tokio::task::yield_now;
 
 use super::{Driver, TIMER};
 use crate::limits::TAKE_BACK_TIME_MAX;
@@ -40,8 +39,7 @@ impl Driver {
         be_woken(&self.shared).await;
         loop {
             match self.time_to_wait() {
-                // The program's tasks have a turn between ours.
-                Some(Duration::ZERO) => yield_now().await,
+                Some(Duration::ZERO) => give_way().await,
                 until => {
                     if alarm.set(until).is_err() || wait(&poller).await.is_err() {
                         break;
@@ -68,6 +66,20 @@ async fn be_woken(shared: &Shared) {
             waker.get_or_init(|| context.waker().clone());
         }
         Poll::Ready(())
+    })
+    .await;
+}
+
+/// Lets the program's tasks have a turn. Another thread of the runtime that has nothing to do goes on with ours
+/// meanwhile; tokio's own `yield_now` keeps a task where it is.
+async fn give_way() {
+    let mut has_given_way = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_given_way, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
     })
     .await;
 }
