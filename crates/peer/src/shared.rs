@@ -449,6 +449,12 @@ pub(crate) enum DriverWaker {
 }
 
 impl DriverWaker {
+    /// Whether waking takes as long as the system's scheduler does. A task of the caller's own thread runs as soon as
+    /// the caller waits, with all that it has sent by then.
+    fn is_thread(&self) -> bool {
+        matches!(self, Self::Thread(_))
+    }
+
     fn wake(&self) {
         match self {
             Self::Thread(waker) => waker.wake(),
@@ -551,7 +557,7 @@ impl Shared {
 
     /// There is something to send.
     pub(crate) fn hand_over(&self) {
-        if !(self.sleeps.load(Ordering::SeqCst) && self.flush_here()) {
+        if !(self.waker.is_thread() && self.sleeps.load(Ordering::SeqCst) && self.flush_here()) {
             self.wake_thread();
         }
     }
