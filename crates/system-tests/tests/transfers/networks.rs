@@ -70,6 +70,53 @@ fn ends_that_reach_nothing_but_the_server_are_relayed_by_it() {
     assert!(told.ends_with("relayed by the rendezvous"), "{told}");
 }
 
+/// Whether it has a TCP connection to another machine than the server.
+fn has_tcp_connection(machine: &Namespace) -> bool {
+    let listed = machine
+        .command("ss")
+        .args(["-Htn", "state", "established"])
+        .output();
+    let listed = String::from_utf8(listed.unwrap().stdout).unwrap();
+    listed.lines().any(|line| !line.contains("203.0.113.2"))
+}
+
+/// FILE-36: the receiver's offer of a port comes while the server relays; it is taken up once the path is direct.
+#[test]
+fn tcp_is_tried_once_a_relayed_path_has_become_direct() {
+    require_root!();
+    let world = world();
+    set_between(&world, "ip saddr != 203.0.113.2 ip daddr != 203.0.113.2 drop;");
+    let directory = Directory::create_for_test().unwrap();
+    let link = directory.write("link", world.link()).unwrap();
+    let (from, to) = (directory.join("noise"), directory.join("to"));
+    fs::write(&from, pattern(1, 160_000_000)).unwrap();
+    let [near, far] = &world.machines;
+    let [sending, receiving] =
+        [(far, "sender"), (near, "receiver")].map(|(at, name)| id(at, &directory, name));
+    let common = ["--rendezvous-file", text(&link), "--no-lan"];
+    // Longer than the search for a direct path takes, which may come half a minute after the one before.
+    let send = ["send", text(&from), "--peer", &receiving, "--limit", "1M"];
+    let _sender = start(far, &directory, "sender", &[&send[..], &common].concat());
+    let receive = ["receive", "--peer", &sending, "--to", text(&to), "--json"];
+    let mut receiver = start(near, &directory, "receiver", &[&receive[..], &common].concat());
+    let mut wait_for = |what: &str, is_so: &dyn Fn(&Process) -> bool| {
+        wait_until(what, 3 * PROGRAM_LIMIT, || {
+            assert!(receiver.is_running(), "{}", receiver.stderr());
+            is_so(&receiver)
+        });
+    };
+    let is_relayed = |path: &str| path.ends_with("relayed by the rendezvous");
+    wait_for("the server relays it", &|receiver| {
+        path(receiver).is_some_and(|path| is_relayed(&path))
+    });
+    assert!(!has_tcp_connection(near));
+    set_between(&world, "");
+    wait_for("the path is direct", &|receiver| {
+        path(receiver).is_some_and(|path| !is_relayed(&path))
+    });
+    wait_for("TCP is tried", &|_| has_tcp_connection(near));
+}
+
 /// FILE-19: first TCP falls silent in the middle, then UDP does; nothing has to be begun again.
 #[test]
 fn a_network_that_drops_tcp_and_then_udp_costs_no_byte() {
