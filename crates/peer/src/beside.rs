@@ -11,11 +11,9 @@ use packet::CarrierKind;
 use packet_io::{DatagramSocket, Interest, Outgoing, Poller, ReceiveBatch, UdpSocket, payload_max};
 use peer_proto::Outbox;
 
+use crate::driver::FIRST_BESIDE;
 use crate::limits::RENDEZVOUS_PAYLOAD_MAX;
 use crate::transmit::socket_options;
-
-/// What [`BesideSockets`] add to the number of a socket for its events' token.
-pub(crate) const FIRST_TOKEN: u64 = 2;
 
 /// One of them.
 struct BesideSocket {
@@ -110,7 +108,7 @@ impl BesideSockets {
     /// # Errors
     /// Why it cannot be opened, for people.
     pub(crate) fn open(&mut self, remote: SocketAddr, poller: &Poller) -> Result<u16, String> {
-        let token = FIRST_TOKEN + self.count;
+        let token = FIRST_BESIDE + self.count;
         let (socket, carried) =
             Socket::open(remote, token, poller).map_err(|error| why_not(remote, &error))?;
         self.count += 1;

@@ -1,4 +1,5 @@
-//! Waiting without an executor: any future of this crate, on the calling thread.
+//! Waiting without an executor: any future of this crate, on the calling thread. That must not be one that drives the
+//! endpoint ([`crate::Builder::driven_by_runtime`]): nobody would do what it waits for.
 //!
 //! ```
 //! use peer::blocking::wait;
@@ -29,7 +30,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Waits for `future` on this thread. It must need no executor of its own, as those of this crate.
+/// Waits for `future` on this thread. It must need no executor of its own, as those of this crate do not.
 pub fn wait<T>(future: impl Future<Output = T>) -> T {
     let ended = poll_until(future, None);
     ended.expect("without a deadline it waits until the future is ready")

@@ -34,6 +34,8 @@ pub(crate) const SOCKET: u64 = 0;
 pub(crate) const WAKER: u64 = 1;
 /// Token of a timer's events.
 const TIMER: u64 = 2;
+/// The first token of the sockets beside the endpoint's own.
+pub(crate) const FIRST_BESIDE: u64 = 3;
 
 pub(crate) struct Driver {
     pub(crate) shared: Arc<Shared>,
@@ -50,6 +52,10 @@ pub(crate) struct Driver {
     /// How long the peers may still be told of the end, once the endpoint is closed.
     closing_until: Option<Instant>,
     woken: Vec<Waker>,
+    /// A turn has begun and not ended: where the driver is dropped meanwhile, it has panicked.
+    is_in_turn: bool,
+    /// Whoever is to be woken waits until the state says that the endpoint has ended.
+    is_ending: bool,
     /// Of the peers.
     parameters: Parameters,
 }
@@ -74,6 +80,8 @@ impl Driver {
             is_blocked: false,
             closing_until: None,
             woken: Vec::new(),
+            is_in_turn: false,
+            is_ending: false,
             parameters,
         }
     }
@@ -93,8 +101,11 @@ impl Driver {
     fn go_on(&mut self) -> bool {
         self.shared.awake();
         let now = Instant::now();
+        self.is_in_turn = true;
         self.is_busy = self.turn(now);
-        if !self.is_closing(now) {
+        let is_closing = self.is_closing(now);
+        self.is_in_turn = false;
+        if !is_closing {
             return false;
         }
         match self.closing_until {
@@ -152,7 +163,7 @@ impl Driver {
         }
         let mut is_busy = false;
         if readable {
-            is_busy = self.receive(now);
+            is_busy = self.receive();
         }
         for remote in beside {
             is_busy |= self.receive_beside(now, remote);
@@ -175,7 +186,7 @@ impl Driver {
     fn receive_beside(&mut self, now: Instant, remote: SocketAddr) -> bool {
         match self.beside.receive(now, remote, &mut self.batch) {
             Ok(count) => {
-                self.take_batch(now, count);
+                self.take_batch(count);
                 count > 0
             }
             Err(PortClosed) => {
@@ -211,13 +222,13 @@ impl Driver {
     }
 
     /// Takes batches; whether more may have come.
-    fn receive(&mut self, now: Instant) -> bool {
+    fn receive(&mut self) -> bool {
         for _ in 0..RECEIVES_PER_TURN {
             // What the path reports, e.g. a closed port, QUIC finds out by itself.
             let Ok(count @ 1..) = self.socket.receive(&mut self.batch) else {
                 return false;
             };
-            self.take_batch(now, count);
+            self.take_batch(count);
             if count < RECEIVE_SLOTS {
                 return false;
             }
@@ -226,11 +237,11 @@ impl Driver {
     }
 
     /// Hands over the messages of the batch, and sends meanwhile.
-    fn take_batch(&mut self, now: Instant, count: usize) {
+    fn take_batch(&mut self, count: usize) {
         let (mut next, mut unanswered, mut since) = (0, 0, Instant::now());
         while next < count {
             let bytes;
-            (next, bytes) = self.take_received(now, next, count);
+            (next, bytes) = self.take_received(next, count);
             self.wake();
             unanswered += bytes;
             if unanswered >= UNANSWERED_BYTES || since.elapsed() >= UNANSWERED_TIME {
@@ -243,11 +254,13 @@ impl Driver {
 
     /// Hands over messages of the batch from `first` on, as many as one lock is worth; the first that is left, and how
     /// many bytes they have. Whoever they are for is to be woken.
-    fn take_received(&mut self, now: Instant, first: usize, count: usize) -> (usize, usize) {
+    fn take_received(&mut self, first: usize, count: usize) -> (usize, usize) {
+        // What it answers to may have been sent since the turn began.
+        let now = Instant::now();
         let copies = self.batch.has_lent_much();
         let mut state = self.shared.lock();
-        let (mut next, mut bytes, begun) = (first, 0, Instant::now());
-        while next < count && bytes < LOCKED_BYTES && begun.elapsed() < UNANSWERED_TIME {
+        let (mut next, mut bytes, mut is_long) = (first, 0, false);
+        while next < count && bytes < LOCKED_BYTES && !is_long {
             let (meta, data) = self.batch.take(next);
             next += 1;
             if meta.truncated {
@@ -260,6 +273,7 @@ impl Driver {
             };
             let (size, outbox) = (meta.segment_size, &mut self.outbox);
             state.handle_received(now, (path, meta.ecn), data, size, copies, outbox);
+            is_long = now.elapsed() >= UNANSWERED_TIME;
         }
         state.take_events(now, &mut self.woken);
         (next, bytes)
@@ -295,7 +309,22 @@ impl Driver {
         }
     }
 
+    /// Tells peers and the rendezvous of the end, as far as the socket takes it: a runtime that ends waits for nobody
+    /// to close the endpoint.
+    fn tell_the_end(&mut self, now: Instant) {
+        let mut state = self.shared.lock();
+        if !state.is_closed {
+            state.close(now, 0, b"");
+        }
+        drop(state);
+        self.is_blocked = false;
+        while self.flush() && !self.is_blocked && now.elapsed() < CLOSE_TIME_MAX {}
+    }
+
     fn wake(&mut self) {
+        if self.is_ending {
+            return;
+        }
         // One at a time: a waker of the program that panics leaves the others to the end of the thread.
         while let Some(waker) = self.woken.pop() {
             waker.wake();
@@ -307,19 +336,19 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         let now = Instant::now();
-        let reason = if thread::panicking() {
+        self.is_ending = true;
+        let reason = if self.is_in_turn {
             // Nothing is known of the state that the panic left.
             self.shared.lock().peers = Peers::new(self.parameters.clone());
             CloseReason::Protocol("the endpoint's thread failed".to_owned())
         } else {
-            // A runtime that ends does not wait for the program to close the endpoint.
-            self.shared.lock().peers.close_all(now, 0, b"");
-            self.flush();
+            self.tell_the_end(now);
             CloseReason::LocallyClosed
         };
         let mut state = self.shared.lock();
         state.end(now, &reason, &self.shared.intake, &mut self.woken);
         drop(state);
+        self.is_ending = false;
         self.wake();
     }
 }

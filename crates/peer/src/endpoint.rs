@@ -150,8 +150,10 @@ impl Builder {
 
     /// Has a task of the tokio runtime in which the endpoint is bound do the network work, instead of a thread of the
     /// endpoint's own: what comes then goes to the program's tasks without another thread's waking, and many endpoints
-    /// share the runtime's threads. In turn, tasks that keep these busy delay acknowledgements, and the endpoint ends
-    /// with the runtime. Off unless called.
+    /// share the runtime's threads. In turn, the endpoint waits for the program: a task that sends and then keeps its
+    /// thread without awaiting anything may hold up all of the endpoint, acknowledgements included; nothing happens
+    /// while a runtime of one thread does not run; and [`crate::blocking`] must not be used on the runtime's threads.
+    /// The endpoint ends with the runtime. Off unless called.
     #[must_use]
     pub fn driven_by_runtime(mut self) -> Self {
         self.is_driven_by_runtime = true;

@@ -59,8 +59,8 @@
 //! # Runtimes
 //!
 //! The endpoint's thread does all network work, so that acknowledgements never wait for the program. Where its tasks
-//! keep no thread busy for long, tokio's runtime can do that work ([`Builder::driven_by_runtime`]): answers come in
-//! half the time, and many endpoints share the runtime's threads. Futures run on any executor; [`SendStream`] and
+//! keep no thread busy for long, tokio's runtime can do that work ([`Builder::driven_by_runtime`]): answers come
+//! sooner, and many endpoints share the runtime's threads. Futures run on any executor; [`SendStream`] and
 //! [`ReceiveStream`] have tokio's `AsyncWrite` and `AsyncRead`. Programs without an executor use [`blocking`].
 //!
 //! # Limits

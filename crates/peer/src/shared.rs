@@ -449,8 +449,8 @@ pub(crate) enum DriverWaker {
 }
 
 impl DriverWaker {
-    /// Whether waking takes as long as the system's scheduler does. A task of the caller's own thread runs as soon as
-    /// the caller waits, with all that it has sent by then.
+    /// Whether waking takes as long as the system's scheduler does. A task runs on the caller's thread as soon as the
+    /// caller waits, where that is one of the runtime's, and with all that it has sent by then.
     fn is_thread(&self) -> bool {
         matches!(self, Self::Thread(_))
     }

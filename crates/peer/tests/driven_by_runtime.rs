@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use peer::blocking::wait_for;
 use peer::{BindError, Builder, Bytes, CloseReason, Delivery, Endpoint, Outcome, Peer, SecretKey};
+use tokio::net::UdpSocket;
 use tokio::runtime::{self, Runtime};
 
 /// By when everything has happened, on the busiest machine.
@@ -138,8 +139,63 @@ fn a_dropped_endpoint_tells_its_peers() {
     on_both_kinds_of_runtime(async || {
         let (one, _two, to_two, to_one) = pair().await;
         drop((one, to_two));
-        to_one.closed().await;
+        let reason = to_one.closed().await;
+        assert!(
+            matches!(reason, CloseReason::ApplicationClosed { code: 0, .. }),
+            "{reason:?}"
+        );
     });
+}
+
+/// An endpoint without connections has no timer that would make good for a packet of which it was not told.
+#[test]
+fn no_packet_is_overlooked_however_it_comes() {
+    on_both_kinds_of_runtime(async || {
+        let endpoint = bind(builder());
+        let stranger = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        stranger.connect(endpoint.local_addr()).await.unwrap();
+        // A long header of a version that nobody speaks, with IDs of eight bytes (RFC 9000 section 6).
+        let mut packet = vec![0; 1_200];
+        packet[..6].copy_from_slice(&[0xc0, 0x0a, 0x1a, 0x2a, 0x3a, 8]);
+        packet[14] = 8;
+        let mut answer = [0; 1_500];
+        for number in 0..2_000_u32 {
+            packet[6..10].copy_from_slice(&number.to_be_bytes());
+            stranger.send(&packet).await.unwrap();
+            if number % 3 == 0 {
+                // Another time to come at.
+                tokio::task::yield_now().await;
+            }
+            let length = stranger.recv(&mut answer).await.unwrap();
+            assert_eq!(answer[1..5], [0; 4], "a Version Negotiation of {length} bytes");
+        }
+    });
+}
+
+#[test]
+fn all_peers_are_told_when_a_runtime_ends() {
+    const PEERS: usize = 100;
+    let (of_one, of_others) = (Runtime::new().unwrap(), Runtime::new().unwrap());
+    let one = {
+        let _entered = of_one.enter();
+        bind(builder())
+    };
+    let _entered = of_others.enter();
+    let mut peers = Vec::new();
+    for _ in 0..PEERS {
+        let other = bind(builder());
+        let connected = wait_for(LIMIT, other.connect(one.id(), &[one.local_addr()]));
+        let accepted = wait_for(LIMIT, one.accept()).unwrap().unwrap();
+        peers.push((other, connected.unwrap().unwrap(), accepted));
+    }
+    drop(of_one);
+    for (_, peer, _) in &peers {
+        let reason = wait_for(LIMIT, peer.closed()).unwrap();
+        assert!(
+            matches!(reason, CloseReason::ApplicationClosed { code: 0, .. }),
+            "{reason:?}"
+        );
+    }
 }
 
 /// What no packet wakes the endpoint for.

@@ -2,16 +2,17 @@
 //! there without waiting; deadlines are the poller's, too, because the runtime's are whole milliseconds.
 
 use std::future::poll_fn;
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
+use std::{io, mem};
 
 use packet_io::Timer;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
+use tokio::task::yield_now;
 
 use super::{Driver, TIMER};
 use crate::limits::TAKE_BACK_TIME_MAX;
@@ -31,23 +32,14 @@ impl Driver {
             reason = "an owned descriptor stays what it is; what comes instead is an unsafe call"
         )]
         let poller = AsyncFd::with_interest(poller, Interest::READABLE)?;
-        runtime.spawn(self.run_as_task(poller, alarm));
+        runtime.spawn(self.run_as_task(poller, alarm, Threads::of(runtime)));
         Ok(())
     }
 
-    async fn run_as_task(mut self, poller: AsyncFd<OwnedFd>, mut alarm: Alarm) {
+    async fn run_as_task(mut self, poller: AsyncFd<OwnedFd>, mut alarm: Alarm, runtime: Threads) {
         be_woken(&self.shared).await;
-        loop {
-            match self.time_to_wait() {
-                Some(Duration::ZERO) => give_way().await,
-                until => {
-                    if alarm.set(until).is_err() || wait(&poller).await.is_err() {
-                        break;
-                    }
-                }
-            }
-            let looked = self.poller.wait(&mut self.ready, Some(Duration::ZERO));
-            if looked.is_err() || self.go_on() {
+        while self.rest(&poller, &mut alarm, runtime).await.is_ok() {
+            if self.go_on() {
                 break;
             }
         }
@@ -56,6 +48,37 @@ impl Driver {
             let wait = move || drop((self.shared.companions.wait_for_end(TAKE_BACK_TIME_MAX), self));
             let _ = thread::Builder::new().name("peer-end".to_owned()).spawn(wait);
         }
+    }
+
+    /// Rests until there is something to do. The program's tasks have a turn before each of ours.
+    async fn rest(
+        &mut self,
+        poller: &AsyncFd<OwnedFd>,
+        alarm: &mut Alarm,
+        runtime: Threads,
+    ) -> io::Result<()> {
+        // The runtime tells what comes. What came before and is left, it does not tell again.
+        if !self.is_busy && !self.ready.is_empty() && self.look()? {
+            runtime.give_way().await;
+            return Ok(());
+        }
+        let has_rested = match self.time_to_wait() {
+            Some(Duration::ZERO) => false,
+            until => {
+                alarm.set(until)?;
+                wait(poller).await?
+            }
+        };
+        if !has_rested {
+            runtime.give_way().await;
+        }
+        self.look().map(drop)
+    }
+
+    /// Whether the poller has something.
+    fn look(&mut self) -> io::Result<bool> {
+        self.poller.wait(&mut self.ready, Some(Duration::ZERO))?;
+        Ok(!self.ready.is_empty())
     }
 }
 
@@ -70,26 +93,45 @@ async fn be_woken(shared: &Shared) {
     .await;
 }
 
-/// Lets the program's tasks have a turn. Another thread of the runtime that has nothing to do goes on with ours
-/// meanwhile; tokio's own `yield_now` keeps a task where it is.
-async fn give_way() {
-    let mut has_given_way = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut has_given_way, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
+/// The threads of a runtime.
+#[derive(Clone, Copy)]
+enum Threads {
+    One,
+    Several,
 }
 
-/// Waits until the poller has events or the task is woken otherwise.
-async fn wait(poller: &AsyncFd<OwnedFd>) -> io::Result<()> {
+impl Threads {
+    fn of(runtime: &Handle) -> Self {
+        match runtime.metrics().num_workers() {
+            ..2 => Self::One,
+            2.. => Self::Several,
+        }
+    }
+
+    /// Lets the program's tasks have a turn. Where another thread has nothing to do, it goes on with ours meanwhile:
+    /// tokio's own `yield_now` keeps a task where it is, until its thread has looked at everything else.
+    async fn give_way(self) {
+        if matches!(self, Self::One) {
+            return yield_now().await;
+        }
+        let mut has_given_way = false;
+        poll_fn(|context| {
+            if mem::replace(&mut has_given_way, true) {
+                return Poll::Ready(());
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+/// Waits until the poller has events, or the task is woken otherwise; whether it had to wait for that.
+async fn wait(poller: &AsyncFd<OwnedFd>) -> io::Result<bool> {
     let mut has_waited = false;
     poll_fn(|context| {
         match poller.poll_read_ready(context) {
-            // Whatever comes to the poller from here on makes it ready again, also where events are left there.
+            // Whatever comes to the poller from here on makes it ready again.
             Poll::Ready(Ok(mut ready)) => ready.clear_ready(),
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Pending if !has_waited => {
@@ -98,7 +140,7 @@ async fn wait(poller: &AsyncFd<OwnedFd>) -> io::Result<()> {
             }
             Poll::Pending => {}
         }
-        Poll::Ready(Ok(()))
+        Poll::Ready(Ok(has_waited))
     })
     .await
 }

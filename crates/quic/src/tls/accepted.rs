@@ -4,6 +4,7 @@
 
 use std::any::Any;
 use std::cell::RefCell;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use quinn_proto::crypto::rustls::QuicServerConfig;
@@ -19,8 +20,9 @@ use rustls::{AlertDescription, KeyLog, Tls13CipherSuite};
 
 use super::{exporter, quinn, raw_key};
 
-/// All others that quinn-proto speaks are drafts of it, which share salts and labels.
-const QUIC_V1: u32 = 1;
+/// The drafts of QUIC with salts and codepoints of their own (draft-ietf-quic-tls-29 to 32): what else quinn-proto speaks
+/// has those of version 1.
+const OLD_DRAFTS: RangeInclusive<u32> = 0xff00_001d..=0xff00_0020;
 
 /// TLS's settings of a server, as quinn-proto takes them; `suite` is that of Initial packets.
 pub(crate) fn settings(mut tls: rustls::ServerConfig, suite: Suite) -> Arc<dyn ServerConfig> {
@@ -52,10 +54,10 @@ impl ServerConfig for Accepting {
         version: u32,
         parameters: &TransportParameters,
     ) -> Box<dyn crypto::Session> {
-        let version = if version == QUIC_V1 {
-            Version::V1
-        } else {
+        let version = if OLD_DRAFTS.contains(&version) {
             Version::V1Draft
+        } else {
+            Version::V1
         };
         let mut encoded = Vec::new();
         parameters.write(&mut encoded);
@@ -146,6 +148,8 @@ impl crypto::Session for Session {
                 reason: String::new(),
             });
         };
+        // Of a session that panicked in the middle.
+        drop(LOGGED.take());
         let read = tls.read_hs(buf);
         if let Some(secret) = LOGGED.take() {
             self.exporter_secret = Some(secret);
@@ -207,8 +211,10 @@ thread_local! {
 struct ToSession;
 
 impl KeyLog for ToSession {
-    fn log(&self, _label: &str, _client_random: &[u8], secret: &[u8]) {
-        LOGGED.set(Some(OkmBlock::new(secret)));
+    fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
+        if self.will_log(label) {
+            LOGGED.set(Some(OkmBlock::new(secret)));
+        }
     }
 
     fn will_log(&self, label: &str) -> bool {
