@@ -166,7 +166,8 @@ impl Driver {
             is_busy = self.receive();
         }
         for remote in beside {
-            is_busy |= self.receive_beside(now, remote);
+            self.receive_beside(now, remote);
+            is_busy = true;
         }
         self.beside.handle_timeout(now);
         let mut state = self.shared.lock();
@@ -182,19 +183,15 @@ impl Driver {
         self.change_sockets(now) || more || is_busy
     }
 
-    /// Takes a batch of a socket beside the endpoint's own; whether more may have come.
-    fn receive_beside(&mut self, now: Instant, remote: SocketAddr) -> bool {
+    /// Takes a batch of a socket beside the endpoint's own, of which more may be left whatever it brought.
+    fn receive_beside(&mut self, now: Instant, remote: SocketAddr) {
         match self.beside.receive(now, remote, &mut self.batch) {
-            Ok(count) => {
-                self.take_batch(count);
-                count > 0
-            }
+            Ok(count) => self.take_batch(Instant::now(), count),
             Err(PortClosed) => {
                 let mut state = self.shared.lock();
                 if let Some(meetings) = &mut state.meetings {
                     meetings.handle_port_closed(now, remote);
                 }
-                true
             }
         }
     }
@@ -223,12 +220,13 @@ impl Driver {
 
     /// Takes batches; whether more may have come.
     fn receive(&mut self) -> bool {
-        for _ in 0..RECEIVES_PER_TURN {
+        for number in 0..RECEIVES_PER_TURN {
             // What the path reports, e.g. a closed port, QUIC finds out by itself.
             let Ok(count @ 1..) = self.socket.receive(&mut self.batch) else {
-                return false;
+                // Where the first one was interrupted, or took such a report, something is left.
+                return number == 0;
             };
-            self.take_batch(count);
+            self.take_batch(Instant::now(), count);
             if count < RECEIVE_SLOTS {
                 return false;
             }
@@ -236,12 +234,12 @@ impl Driver {
         true
     }
 
-    /// Hands over the messages of the batch, and sends meanwhile.
-    fn take_batch(&mut self, count: usize) {
+    /// Hands over the messages of the batch, which came at `now`, and sends meanwhile.
+    fn take_batch(&mut self, now: Instant, count: usize) {
         let (mut next, mut unanswered, mut since) = (0, 0, Instant::now());
         while next < count {
             let bytes;
-            (next, bytes) = self.take_received(next, count);
+            (next, bytes) = self.take_received(now, next, count);
             self.wake();
             unanswered += bytes;
             if unanswered >= UNANSWERED_BYTES || since.elapsed() >= UNANSWERED_TIME {
@@ -254,12 +252,10 @@ impl Driver {
 
     /// Hands over messages of the batch from `first` on, as many as one lock is worth; the first that is left, and how
     /// many bytes they have. Whoever they are for is to be woken.
-    fn take_received(&mut self, first: usize, count: usize) -> (usize, usize) {
-        // What it answers to may have been sent since the turn began.
-        let now = Instant::now();
+    fn take_received(&mut self, now: Instant, first: usize, count: usize) -> (usize, usize) {
         let copies = self.batch.has_lent_much();
         let mut state = self.shared.lock();
-        let (mut next, mut bytes, mut is_long) = (first, 0, false);
+        let (mut next, mut bytes, mut is_long, begun) = (first, 0, false, Instant::now());
         while next < count && bytes < LOCKED_BYTES && !is_long {
             let (meta, data) = self.batch.take(next);
             next += 1;
@@ -273,7 +269,7 @@ impl Driver {
             };
             let (size, outbox) = (meta.segment_size, &mut self.outbox);
             state.handle_received(now, (path, meta.ecn), data, size, copies, outbox);
-            is_long = now.elapsed() >= UNANSWERED_TIME;
+            is_long = begun.elapsed() >= UNANSWERED_TIME;
         }
         state.take_events(now, &mut self.woken);
         (next, bytes)

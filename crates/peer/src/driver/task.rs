@@ -57,11 +57,6 @@ impl Driver {
         alarm: &mut Alarm,
         runtime: Threads,
     ) -> io::Result<()> {
-        // The runtime tells what comes. What came before and is left, it does not tell again.
-        if !self.is_busy && !self.ready.is_empty() && self.look()? {
-            runtime.give_way().await;
-            return Ok(());
-        }
         let has_rested = match self.time_to_wait() {
             Some(Duration::ZERO) => false,
             until => {
@@ -72,13 +67,7 @@ impl Driver {
         if !has_rested {
             runtime.give_way().await;
         }
-        self.look().map(drop)
-    }
-
-    /// Whether the poller has something.
-    fn look(&mut self) -> io::Result<bool> {
-        self.poller.wait(&mut self.ready, Some(Duration::ZERO))?;
-        Ok(!self.ready.is_empty())
+        self.poller.wait(&mut self.ready, Some(Duration::ZERO))
     }
 }
 
@@ -131,7 +120,8 @@ async fn wait(poller: &AsyncFd<OwnedFd>) -> io::Result<bool> {
     let mut has_waited = false;
     poll_fn(|context| {
         match poller.poll_read_ready(context) {
-            // Whatever comes to the poller from here on makes it ready again.
+            // Whatever comes to the poller from here on makes it ready again; what is left there after a turn does not,
+            // and the turn says that it is busy.
             Poll::Ready(Ok(mut ready)) => ready.clear_ready(),
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Pending if !has_waited => {
