@@ -236,10 +236,10 @@ impl Driver {
 
     /// Hands over the messages of the batch, which came at `now`, and sends meanwhile.
     fn take_batch(&mut self, now: Instant, count: usize) {
-        let (mut next, mut unanswered, mut since) = (0, 0, Instant::now());
+        let (mut next, mut unanswered, mut since) = (0, 0, now);
         while next < count {
             let bytes;
-            (next, bytes) = self.take_received(now, next, count);
+            (next, bytes) = self.take_received((now, since), next, count);
             self.wake();
             unanswered += bytes;
             if unanswered >= UNANSWERED_BYTES || since.elapsed() >= UNANSWERED_TIME {
@@ -252,11 +252,16 @@ impl Driver {
 
     /// Hands over messages of the batch from `first` on, as many as one lock is worth; the first that is left, and how
     /// many bytes they have. Whoever they are for is to be woken.
-    fn take_received(&mut self, now: Instant, first: usize, count: usize) -> (usize, usize) {
+    fn take_received(
+        &mut self,
+        (now, unanswered_since): (Instant, Instant),
+        first: usize,
+        count: usize,
+    ) -> (usize, usize) {
         let copies = self.batch.has_lent_much();
         let mut state = self.shared.lock();
-        let (mut next, mut bytes, mut is_long, begun) = (first, 0, false, Instant::now());
-        while next < count && bytes < LOCKED_BYTES && !is_long {
+        let (mut next, mut bytes, mut is_late) = (first, 0, false);
+        while next < count && bytes < LOCKED_BYTES && !is_late {
             let (meta, data) = self.batch.take(next);
             next += 1;
             if meta.truncated {
@@ -269,7 +274,7 @@ impl Driver {
             };
             let (size, outbox) = (meta.segment_size, &mut self.outbox);
             state.handle_received(now, (path, meta.ecn), data, size, copies, outbox);
-            is_long = begun.elapsed() >= UNANSWERED_TIME;
+            is_late = unanswered_since.elapsed() >= UNANSWERED_TIME;
         }
         state.take_events(now, &mut self.woken);
         (next, bytes)

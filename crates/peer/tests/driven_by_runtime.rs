@@ -71,6 +71,14 @@ async fn exchange(peer: Peer) {
     sending.await.unwrap();
 }
 
+/// The other end told that it ends, with this code.
+fn assert_told(reason: &CloseReason, expected: u64) {
+    assert!(
+        matches!(reason, CloseReason::ApplicationClosed { code, .. } if *code == expected),
+        "{reason:?}"
+    );
+}
+
 fn on_both_kinds_of_runtime(test: impl AsyncFn()) {
     let runtimes = [
         runtime::Builder::new_current_thread().enable_all().build(),
@@ -126,10 +134,7 @@ fn a_peer_learns_that_the_endpoint_was_closed_and_by_what_code() {
         one.close(7, "enough");
         one.ended().await;
         let reason = to_one.closed().await;
-        assert!(
-            matches!(&reason, CloseReason::ApplicationClosed { code: 7, .. }),
-            "{reason:?}"
-        );
+        assert_told(&reason, 7);
         assert!(one.accept().await.is_none());
     });
 }
@@ -140,10 +145,7 @@ fn a_dropped_endpoint_tells_its_peers() {
         let (one, _two, to_two, to_one) = pair().await;
         drop((one, to_two));
         let reason = to_one.closed().await;
-        assert!(
-            matches!(reason, CloseReason::ApplicationClosed { code: 0, .. }),
-            "{reason:?}"
-        );
+        assert_told(&reason, 0);
     });
 }
 
@@ -191,10 +193,7 @@ fn all_peers_are_told_when_a_runtime_ends() {
     drop(of_one);
     for (_, peer, _) in &peers {
         let reason = wait_for(LIMIT, peer.closed()).unwrap();
-        assert!(
-            matches!(reason, CloseReason::ApplicationClosed { code: 0, .. }),
-            "{reason:?}"
-        );
+        assert_told(&reason, 0);
     }
 }
 
@@ -230,10 +229,7 @@ fn an_endpoint_ends_with_its_runtime_and_its_peers_are_told() {
     thread::spawn(move || told.send(wait_for(LIMIT, waiting.receive())));
     drop(of_one);
     let reason = wait_for(LIMIT, to_one.closed()).unwrap();
-    assert!(
-        matches!(reason, CloseReason::ApplicationClosed { code: 0, .. }),
-        "{reason:?}"
-    );
+    assert_told(&reason, 0);
     assert!(ended.recv_timeout(LIMIT).unwrap().unwrap().is_err());
     assert!(wait_for(LIMIT, one.ended()).is_some());
 }
