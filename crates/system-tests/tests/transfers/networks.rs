@@ -10,6 +10,13 @@ fn world() -> World {
     world
 }
 
+/// Two such machines that reach nothing but the server.
+fn relayed_world() -> World {
+    let world = world();
+    set_between(&world, "ip saddr != 203.0.113.2 ip daddr != 203.0.113.2 drop;");
+    world
+}
+
 /// Between the networks, packets pass by this rule of nftables alone.
 fn set_between(world: &World, rule: &str) {
     let [between, _] = &world.between;
@@ -44,8 +51,7 @@ fn has_told_carrier(receiver: &Process, name: &str, reason: &str) -> bool {
 #[test]
 fn ends_that_reach_nothing_but_the_server_are_relayed_by_it() {
     require_root!();
-    let world = world();
-    set_between(&world, "ip saddr != 203.0.113.2 ip daddr != 203.0.113.2 drop;");
+    let world = relayed_world();
     let directory = Directory::create_for_test().unwrap();
     let link = directory.write("link", world.link()).unwrap();
     let (from, to) = (directory.join("tree"), directory.join("to"));
@@ -84,8 +90,7 @@ fn has_tcp_connection(machine: &Namespace) -> bool {
 #[test]
 fn tcp_is_tried_once_a_relayed_path_has_become_direct() {
     require_root!();
-    let world = world();
-    set_between(&world, "ip saddr != 203.0.113.2 ip daddr != 203.0.113.2 drop;");
+    let world = relayed_world();
     let directory = Directory::create_for_test().unwrap();
     let link = directory.write("link", world.link()).unwrap();
     let (from, to) = (directory.join("noise"), directory.join("to"));
