@@ -50,17 +50,14 @@ impl RecordSender {
         }
     }
 
-    /// Sends a record. QUIC keeps the body until it has arrived; TCP copies it.
-    pub(crate) fn send(&mut self, header: &[u8], body: Buffer) -> io::Result<()> {
+    /// Sends a record. QUIC keeps the body until it has arrived; for TCP it is sealed where it lies.
+    pub(crate) fn send(&mut self, header: &[u8], mut body: Buffer) -> io::Result<()> {
         match self {
             Self::Quic(stream) => {
                 wait(stream.write_chunk(Bytes::copy_from_slice(header))).map_err(ended)?;
                 wait(stream.write_chunk(Bytes::from_owner(body))).map_err(ended)
             }
-            Self::Tcp(stream) => {
-                stream.write(header)?;
-                stream.write(&body)
-            }
+            Self::Tcp(stream) => stream.write(header, &mut body),
         }
     }
 

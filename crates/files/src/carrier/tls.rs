@@ -1,10 +1,13 @@
 //! Records over a TCP connection with TLS 1.3. The end that sends files is TLS's client, whichever end opened the
 //! connection; both prove the key that they told over the control stream, which lives as long as the session.
 //!
-//! rustls works in buffers of ours here: sealed bytes are written from where they were sealed, and received ones are
-//! opened in place and copied once, to where they are checked.
+//! rustls makes the handshake; what follows is sealed and opened by its keys ([`protection`]): each byte is written from
+//! where it was read from the file, and opened from where the socket brought it to where it is checked.
 
-use std::io::{self, Read, Write};
+mod protection;
+
+use std::io::{self, IoSlice, Read, Write};
+use std::iter;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,12 +19,13 @@ use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
 use rustls::{ClientConfig, ServerConfig};
 
 use crate::limits::{TCP_SETUP_TIME_MAX, TLS_READ_BYTES, TLS_WRITE_BYTES};
+use protection::{CONTENT_BYTES_MAX, Edges, Opened, Opening, Record, Sealing, refused};
 
 /// Application protocol of both (RFC 7301).
 pub(crate) const PROTOCOL: &[u8] = b"gramway-files";
 
-/// Bytes that sealing adds to [`TLS_WRITE_BYTES`] at most: a header, a type and a tag for each record of 16 KiB.
-const OVERHEAD_MAX: usize = (TLS_WRITE_BYTES / (16 << 10) + 1) * 64;
+/// Records of one write.
+const RECORDS_AT_ONCE: usize = TLS_WRITE_BYTES / CONTENT_BYTES_MAX;
 
 /// Bytes of a handshake message of either end: raw keys, no chains.
 const HANDSHAKE_BYTES_MAX: usize = 16 << 10;
@@ -29,8 +33,7 @@ const HANDSHAKE_BYTES_MAX: usize = 16 << 10;
 /// The sending end.
 pub(crate) struct TlsSender {
     socket: Arc<TcpStream>,
-    tls: UnbufferedClientConnection,
-    sealed: Box<[u8]>,
+    sealing: Sealing,
 }
 
 impl TlsSender {
@@ -39,18 +42,18 @@ impl TlsSender {
         let deadline = Instant::now() + TCP_SETUP_TIME_MAX;
         let name = ServerName::try_from("peer").map_err(io::Error::other)?;
         let mut tls = UnbufferedClientConnection::new(config, name).map_err(refused)?;
-        let mut sealed = vec![0; TLS_WRITE_BYTES + OVERHEAD_MAX].into_boxed_slice();
+        let mut message = [0; HANDSHAKE_BYTES_MAX];
         let mut incoming = Incoming::new(HANDSHAKE_BYTES_MAX);
         let mut length = 0;
         loop {
             let UnbufferedStatus { discard, state } = tls.process_tls_records(incoming.received());
             let waits = match state.map_err(refused)? {
                 ConnectionState::EncodeTlsData(mut data) => {
-                    length += data.encode(&mut sealed[length..]).map_err(too_long)?;
+                    length += data.encode(&mut message[length..]).map_err(too_long)?;
                     false
                 }
                 ConnectionState::TransmitTlsData(data) => {
-                    (&*socket).write_all(&sealed[..length])?;
+                    (&*socket).write_all(&message[..length])?;
                     length = 0;
                     data.done();
                     false
@@ -65,60 +68,69 @@ impl TlsSender {
                 incoming.fill(&socket)?;
             }
         }
-        Ok(Self { socket, tls, sealed })
+        let (secrets, connection) = tls.dangerous_into_kernel_connection().map_err(refused)?;
+        let sealing = Sealing::new(connection, secrets.tx)?;
+        Ok(Self { socket, sealing })
     }
 
     pub(crate) fn socket(&self) -> &TcpStream {
         &self.socket
     }
 
-    /// Sends all of it.
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        for piece in bytes.chunks(TLS_WRITE_BYTES) {
-            let length = loop {
-                let UnbufferedStatus { state, .. } = self.tls.process_tls_records(&mut []);
-                match state.map_err(refused)? {
-                    ConnectionState::WriteTraffic(mut traffic) => {
-                        break traffic
-                            .encrypt(piece, &mut self.sealed)
-                            .map_err(io::Error::other)?;
-                    }
-                    // New keys, after very many records.
-                    ConnectionState::EncodeTlsData(mut data) => {
-                        let length = data.encode(&mut self.sealed).map_err(too_long)?;
-                        (&*self.socket).write_all(&self.sealed[..length])?;
-                    }
-                    ConnectionState::TransmitTlsData(data) => data.done(),
-                    _ => return Err(io::ErrorKind::ConnectionAborted.into()),
-                }
-            };
-            (&*self.socket).write_all(&self.sealed[..length])?;
+    /// Sends `head` and all of `body`, which is sealed where it lies: nobody can read it there any more.
+    pub(crate) fn write(&mut self, head: &[u8], body: &mut [u8]) -> io::Result<()> {
+        let mut head = head.to_vec();
+        let pieces = [&mut head[..], body].into_iter();
+        let mut contents = pieces
+            .flat_map(|piece| piece.chunks_mut(CONTENT_BYTES_MAX))
+            .peekable();
+        while contents.peek().is_some() {
+            self.write_records(contents.by_ref().take(RECORDS_AT_ONCE))?;
         }
         Ok(())
     }
 
+    /// Sends contents, at most [`RECORDS_AT_ONCE`], as a record each.
+    fn write_records<'a>(&mut self, contents: impl Iterator<Item = &'a mut [u8]>) -> io::Result<()> {
+        let renewal = self.sealing.make_room(RECORDS_AT_ONCE)?;
+        let seal = |content: &'a mut [u8]| Ok((self.sealing.seal(content)?, &*content));
+        let records: Vec<(Edges, &[u8])> = contents.map(seal).collect::<io::Result<_>>()?;
+        let parts = records
+            .iter()
+            .flat_map(|(edges, content)| [&edges.header[..], content, &edges.tail]);
+        let mut parts: Vec<IoSlice<'_>> = iter::once(&renewal[..]).chain(parts).map(IoSlice::new).collect();
+        write_all(&self.socket, &mut parts)
+    }
+
     /// Says that nothing follows.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
-        let UnbufferedStatus { state, .. } = self.tls.process_tls_records(&mut []);
-        if let ConnectionState::WriteTraffic(mut traffic) = state.map_err(refused)? {
-            let length = traffic
-                .queue_close_notify(&mut self.sealed)
-                .map_err(io::Error::other)?;
-            (&*self.socket).write_all(&self.sealed[..length])?;
-        }
-        Ok(())
+        (&*self.socket).write_all(&self.sealing.close()?)
     }
+}
+
+/// Writes all parts, one behind the other.
+fn write_all(mut socket: &TcpStream, mut parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+    // Leaves out empty ones before the first that is not.
+    IoSlice::advance_slices(&mut parts, 0);
+    while !parts.is_empty() {
+        match socket.write_vectored(parts) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(length) => IoSlice::advance_slices(&mut parts, length),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// The receiving end.
 pub(crate) struct TlsReceiver {
     socket: Arc<TcpStream>,
-    tls: UnbufferedServerConnection,
+    opening: Opening,
     incoming: Incoming,
     /// Opened bytes that nobody has asked for yet: the rest of a record.
     opened: Vec<u8>,
     opened_read: usize,
-    is_complete: bool,
     /// Whether the sender has said that nothing follows, which is told once.
     has_ended: bool,
 }
@@ -126,23 +138,52 @@ pub(crate) struct TlsReceiver {
 impl TlsReceiver {
     /// Completes the handshake on a connection.
     pub(crate) fn new(socket: Arc<TcpStream>, config: Arc<ServerConfig>) -> io::Result<Self> {
-        let mut receiver = Self {
-            socket,
-            tls: UnbufferedServerConnection::new(config).map_err(refused)?,
-            incoming: Incoming::new(TLS_READ_BYTES),
-            opened: Vec::new(),
-            opened_read: 0,
-            is_complete: false,
-            has_ended: false,
-        };
         // In all: a stranger may send a byte now and then.
         let deadline = Instant::now() + TCP_SETUP_TIME_MAX;
-        while !receiver.is_complete {
-            wait_until(deadline, &receiver.socket)?;
-            receiver.turn(&mut [])?;
+        let mut tls = UnbufferedServerConnection::new(config).map_err(refused)?;
+        let mut incoming = Incoming::new(TLS_READ_BYTES);
+        let (mut opened, mut has_ended) = (Vec::new(), false);
+        let mut is_complete = false;
+        while !is_complete {
+            let UnbufferedStatus { mut discard, state } = tls.process_tls_records(incoming.received());
+            let mut waits = false;
+            match state.map_err(refused)? {
+                ConnectionState::EncodeTlsData(mut data) => {
+                    let mut message = [0; HANDSHAKE_BYTES_MAX];
+                    let length = data.encode(&mut message).map_err(too_long)?;
+                    (&*socket).write_all(&message[..length])?;
+                }
+                ConnectionState::TransmitTlsData(data) => data.done(),
+                ConnectionState::BlockedHandshake => waits = true,
+                // What came right behind the handshake.
+                ConnectionState::ReadTraffic(mut traffic) => {
+                    while let Some(record) = traffic.next_record() {
+                        let record = record.map_err(refused)?;
+                        discard += record.discard;
+                        opened.extend_from_slice(record.payload);
+                    }
+                }
+                ConnectionState::PeerClosed | ConnectionState::Closed => has_ended = true,
+                // The other end has proved its key.
+                ConnectionState::WriteTraffic(_) => is_complete = true,
+                _ => return Err(io::ErrorKind::ConnectionAborted.into()),
+            }
+            incoming.discard(discard);
+            if waits {
+                wait_until(deadline, &socket)?;
+                incoming.fill(&socket)?;
+            }
         }
-        receiver.socket.set_read_timeout(None)?;
-        Ok(receiver)
+        socket.set_read_timeout(None)?;
+        let (secrets, connection) = tls.dangerous_into_kernel_connection().map_err(refused)?;
+        Ok(Self {
+            socket,
+            opening: Opening::new(connection, secrets.rx)?,
+            incoming,
+            opened,
+            opened_read: 0,
+            has_ended,
+        })
     }
 
     /// Fills `bytes`; `false` where the sender said before their first one that nothing follows.
@@ -155,70 +196,47 @@ impl TlsReceiver {
                 bytes[read..read + length].copy_from_slice(&left[..length]);
                 self.opened_read += length;
                 read += length;
-                continue;
-            }
-            let turn = match self.has_ended {
-                true => Turn::Ended,
-                false => self.turn(&mut bytes[read..])?,
-            };
-            match turn {
-                Turn::Opened(length) => read += length,
-                Turn::Nothing => {}
-                Turn::Ended if read == 0 => return Ok(false),
-                Turn::Ended => return Err(io::ErrorKind::UnexpectedEof.into()),
+            } else if !self.has_ended {
+                read += self.turn(&mut bytes[read..])?;
+            } else if read == 0 {
+                return Ok(false);
+            } else {
+                return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
         Ok(true)
     }
 
-    /// Opens what has come, or waits for more.
-    fn turn(&mut self, mut bytes: &mut [u8]) -> io::Result<Turn> {
-        let UnbufferedStatus { mut discard, state } = self.tls.process_tls_records(self.incoming.received());
-        let mut turn = Turn::Nothing;
-        let mut waits = false;
-        match state.map_err(refused)? {
-            ConnectionState::ReadTraffic(mut traffic) => {
-                let mut written = 0;
-                if self.opened_read == self.opened.len() {
-                    self.opened.clear();
-                    self.opened_read = 0;
-                } else {
-                    // What came right behind the handshake has not been read yet.
-                    bytes = &mut [];
-                }
-                while let Some(record) = traffic.next_record() {
-                    let record = record.map_err(refused)?;
-                    discard += record.discard;
-                    let length = record.payload.len().min(bytes.len() - written);
-                    let (now, later) = record.payload.split_at(length);
-                    bytes[written..written + length].copy_from_slice(now);
-                    written += length;
-                    self.opened.extend_from_slice(later);
-                }
-                turn = Turn::Opened(written);
-            }
-            ConnectionState::EncodeTlsData(mut data) => {
-                let mut message = [0; HANDSHAKE_BYTES_MAX];
-                let length = data.encode(&mut message).map_err(too_long)?;
-                (&*self.socket).write_all(&message[..length])?;
-            }
-            ConnectionState::TransmitTlsData(data) => data.done(),
-            ConnectionState::BlockedHandshake => waits = true,
-            ConnectionState::WriteTraffic(_) => {
-                // The handshake is complete: the other end has proved its key.
-                waits = std::mem::replace(&mut self.is_complete, true);
-            }
-            ConnectionState::PeerClosed | ConnectionState::Closed => {
-                self.has_ended = true;
-                turn = Turn::Ended;
-            }
-            _ => return Err(io::ErrorKind::ConnectionAborted.into()),
-        }
-        self.incoming.discard(discard);
-        if waits {
+    /// Opens the next record, or waits for more of it; so many bytes of it are at the beginning of `bytes`.
+    fn turn(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let Some(record) = Record::split(self.incoming.received())? else {
             self.incoming.fill(&self.socket)?;
+            return Ok(0);
+        };
+        let length = record.opened_bytes();
+        let fits = length <= bytes.len();
+        let space = if fits {
+            &mut bytes[..length]
+        } else {
+            self.opened.resize(length, 0);
+            &mut self.opened[..]
+        };
+        let opened = self.opening.open(&record, space)?;
+        let whole = record.bytes();
+        self.incoming.discard(whole);
+        let content = match opened {
+            Opened::Content(length) => length,
+            Opened::End => {
+                self.has_ended = true;
+                0
+            }
+        };
+        if fits {
+            return Ok(content);
         }
-        Ok(turn)
+        self.opened.truncate(content);
+        self.opened_read = 0;
+        Ok(0)
     }
 }
 
@@ -229,12 +247,6 @@ fn wait_until(deadline: Instant, socket: &TcpStream) -> io::Result<()> {
         return Err(io::ErrorKind::TimedOut.into());
     }
     socket.set_read_timeout(Some(left))
-}
-
-enum Turn {
-    Opened(usize),
-    Nothing,
-    Ended,
 }
 
 /// Bytes as they came from the socket.
@@ -284,10 +296,6 @@ impl Incoming {
     }
 }
 
-fn refused(error: rustls::Error) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, error)
-}
-
 fn too_long(error: EncodeError) -> io::Error {
     io::Error::other(error)
 }
@@ -306,7 +314,10 @@ mod tests {
     }
 
     /// A connection, its sending end with key 1 and its receiving one with key 2; each knows the other by this key.
-    fn pair(sender_knows: u8, receiver_knows: u8) -> (io::Result<TlsSender>, io::Result<TlsReceiver>) {
+    pub(super) fn pair(
+        sender_knows: u8,
+        receiver_knows: u8,
+    ) -> (io::Result<TlsSender>, io::Result<TlsReceiver>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let sender = thread::spawn(move || {
@@ -328,11 +339,12 @@ mod tests {
         let byte = |index: usize| (index * 31 + index / 251) as u8;
         let total: usize = lengths.iter().sum();
         let writer = thread::spawn(move || {
-            let bytes: Vec<u8> = (0..total).map(byte).collect();
-            let mut left = &bytes[..];
+            let mut bytes: Vec<u8> = (0..total).map(byte).collect();
+            let mut left = &mut bytes[..];
             for length in lengths {
-                sender.write(&left[..length]).unwrap();
-                left = &left[length..];
+                let (now, later) = left.split_at_mut(length);
+                sender.write(&[], now).unwrap();
+                left = later;
             }
             sender.finish().unwrap();
             sender
@@ -358,11 +370,32 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_has_sealed_what_it_may_is_followed_by_another() {
+        let (sender, receiver) = pair(2, 1);
+        let (mut sender, mut receiver) = (sender.unwrap(), receiver.unwrap());
+        let records_max = 20;
+        sender.sealing.records_max = records_max;
+        let writer = thread::spawn(move || {
+            for number in 0..100 {
+                sender.write(&[number], &mut [number; 20_000]).unwrap();
+            }
+            sender.sealing
+        });
+        for number in 0..100 {
+            let mut received = [0; 20_001];
+            assert!(receiver.read(&mut received).unwrap());
+            assert_eq!(received, [number; 20_001]);
+        }
+        // 300 records.
+        assert!(writer.join().unwrap().records_sealed() < records_max);
+    }
+
+    #[test]
     fn a_connection_that_ends_without_a_word_is_an_error() {
         let (sender, receiver) = pair(2, 1);
         let mut receiver = receiver.unwrap();
         let mut sender = sender.unwrap();
-        sender.write(b"half").unwrap();
+        sender.write(b"half", &mut []).unwrap();
         drop(sender);
         assert!(receiver.read(&mut [0; 8]).is_err());
     }
@@ -377,7 +410,7 @@ mod tests {
             let socket = Arc::new(TcpStream::connect(to_sender).unwrap());
             let mut sender = TlsSender::new(socket, config).unwrap();
             for word in [b"one", b"two", b"six"] {
-                sender.write(word).unwrap();
+                sender.write(word, &mut []).unwrap();
             }
         });
         // Between both: what follows the first message of the sender goes on in one piece.
@@ -412,7 +445,7 @@ mod tests {
         let trickle = |mut socket: TcpStream| {
             // A record of the handshake, of 16 KiB; bytes for twice the time that it may take.
             let head = [22, 3, 3, 0x40, 0];
-            let bytes = head.into_iter().chain(std::iter::repeat_n(1, 24));
+            let bytes = head.into_iter().chain(iter::repeat_n(1, 24));
             for byte in bytes {
                 if socket.write_all(&[byte]).is_err() {
                     break;

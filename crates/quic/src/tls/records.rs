@@ -1,6 +1,7 @@
 //! TLS 1.3 over a byte stream, such as a TCP connection, between two ends that have told each other their Ed25519 keys:
 //! raw public keys (RFC 7250) in both directions, as QUIC has between peers. Each end takes the key that it names and
-//! no other. No resumption, no early data, no other version.
+//! no other. No resumption, no early data, no other version. Whoever has the connection may take its secrets, to protect
+//! records without the library's copies.
 
 use std::sync::Arc;
 
@@ -12,13 +13,17 @@ use super::{KeyIdentity, raw_key};
 /// For the end that accepts the connection of the holder of `known`; both ends name the same application protocol.
 #[must_use]
 pub fn accepting(identity: &KeyIdentity, protocol: &[u8], known: [u8; 32]) -> Arc<rustls::ServerConfig> {
-    Arc::new(raw_key::server_with(provider(), identity, protocol, Some(known)))
+    let mut config = raw_key::server_with(provider(), identity, protocol, Some(known));
+    config.enable_secret_extraction = true;
+    Arc::new(config)
 }
 
 /// For the end that connects to the holder of `known`.
 #[must_use]
 pub fn connecting(identity: &KeyIdentity, protocol: &[u8], known: [u8; 32]) -> Arc<rustls::ClientConfig> {
-    Arc::new(raw_key::client_with(provider(), identity, protocol, known).0)
+    let (mut config, _) = raw_key::client_with(provider(), identity, protocol, known);
+    config.enable_secret_extraction = true;
+    Arc::new(config)
 }
 
 /// The library's own suites: those of QUIC make no keys for records.
