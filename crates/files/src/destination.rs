@@ -124,7 +124,7 @@ impl Destination {
     }
 
     /// The directory that `path` is in, and the name there.
-    fn parent<'a>(&self, path: &'a Path) -> io::Result<(Arc<OwnedFd>, &'a OsStr)> {
+    pub(crate) fn parent<'a>(&self, path: &'a Path) -> io::Result<(Arc<OwnedFd>, &'a OsStr)> {
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         let parent = path.parent().unwrap_or(Path::new(""));
         Ok((self.directory(parent)?, name))

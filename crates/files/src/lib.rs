@@ -46,6 +46,7 @@ mod error;
 mod filter;
 pub mod limits;
 mod options;
+mod part;
 mod pool;
 mod processor;
 mod progress;

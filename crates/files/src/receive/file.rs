@@ -21,6 +21,7 @@ use super::ordered::Ordered;
 use crate::attributes;
 use crate::destination::Destination;
 use crate::limits::{ORDERED_CHUNKS, PREALLOCATED_CHUNKS, WRITE_BYTES};
+use crate::part;
 
 /// Where it is and what it is to be.
 #[derive(Debug)]
@@ -65,8 +66,9 @@ enum Opened {
     #[default]
     NotYet,
     Open(Arc<File>),
-    /// It is complete, or has failed: a thread that comes late does not make another one.
-    Closed,
+    /// It is complete, or has failed: a thread that comes late does not make another one. What was open is claimed
+    /// until it has its place.
+    Closed(Option<Arc<File>>),
 }
 
 impl Part {
@@ -153,7 +155,7 @@ impl Incoming {
         let mut open = part.open.lock().unwrap_or_else(PoisonError::into_inner);
         match &*open {
             Opened::Open(file) => return Ok(Arc::clone(file)),
-            Opened::Closed => return Err(io::Error::other("the file has come to its end")),
+            Opened::Closed(_) => return Err(io::Error::other("the file has come to its end")),
             Opened::NotYet => {}
         }
         let Target {
@@ -165,12 +167,20 @@ impl Incoming {
         } = &self.target;
         let destination = &part.destination;
         let file = match part.kept_journal_bytes {
-            Some(_) => destination.write(path)?,
+            Some(bytes) => {
+                let file = destination.claim(path)?.ok_or_else(part::busy)?;
+                // Another receive may have gone on with it since it was looked at.
+                let read = JournalFile::read(destination, journal);
+                if !read.is_some_and(|read| read.valid_bytes == bytes && self.state().knows(&read.chunks)) {
+                    return Err(part::busy());
+                }
+                file
+            }
             None => {
-                // First what would claim that something is in the part.
+                let file = destination.create_part(path)?;
+                // What would claim that something is in the part.
                 destination.remove(journal)?;
-                destination.remove(path)?;
-                destination.create(path)?
+                file
             }
         };
         if let Some(size) = *size {
@@ -453,15 +463,14 @@ impl Incoming {
                 attributes::apply(&file, &target.attributes);
                 part.destination
                     .finish(file.as_fd(), target.mode, target.modified)?;
-                *part.open.lock().unwrap_or_else(PoisonError::into_inner) = Opened::Closed;
+                *part.open.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Opened::Closed(Some(Arc::clone(&file)));
                 if self.state().journal.is_some() {
                     // What has this name, size and time later is taken for complete. A disk tells of failures here.
                     file.sync_data().inspect_err(|_| self.distrust())?;
                 }
-                match target.replaces {
-                    true => part.destination.rename(&target.part, &target.path)?,
-                    false => part.destination.rename_into_free(&target.part, &target.path)?,
-                }
+                part.destination
+                    .place(&file, &target.part, &target.path, target.replaces)?;
                 if self.state().journal.take().is_some() {
                     part.destination.remove(&target.journal)?;
                 }
@@ -474,12 +483,16 @@ impl Incoming {
     /// A file that failed: its part is left where a later transfer can go on with it.
     pub(super) fn abandon(&self, reason: FailReason) {
         let Output::Part(part) = &self.output else { return };
-        *part.open.lock().unwrap_or_else(PoisonError::into_inner) = Opened::Closed;
+        let mut open = part.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let opened = std::mem::replace(&mut *open, Opened::Closed(None));
+        drop(open);
         let has_journal = self.state().journal.take().is_some() || part.kept_journal_bytes.is_some();
         let is_useless = self.state().have.is_empty() || !has_journal || reason == FailReason::Damaged;
-        if is_useless {
-            // It cannot be removed: then it lies there, by a name that tells what it is.
-            let _ = part.destination.remove(&self.target.part);
+        // What was never claimed may be another receive's.
+        if let Opened::Open(file) | Opened::Closed(Some(file)) = opened
+            && is_useless
+            && part.destination.discard(&file, &self.target.part)
+        {
             let _ = part.destination.remove(&self.target.journal);
         }
     }
@@ -513,6 +526,17 @@ impl State {
             journal.chunk(index, address)?;
         }
         Ok(self.progressed())
+    }
+
+    /// Whether these are the chunks that are there.
+    fn knows(&self, chunks: &BTreeMap<u64, Address>) -> bool {
+        let known = |(index, address): (&u64, &Address)| {
+            let place = usize::try_from(*index)
+                .ok()
+                .and_then(|index| self.addresses.get(index));
+            self.have.contains(*index) && place == Some(&Some(*address))
+        };
+        self.have.len() == chunks.len() as u64 && chunks.iter().all(known)
     }
 
     /// For the addresses of all chunks, once there is one: what is only offered takes no memory.

@@ -219,10 +219,7 @@ impl Receiving {
         };
         match write_small(destination, small, bytes) {
             Ok(()) => self.stored(entry, path, small.size, How::Sent),
-            Err(error) => {
-                let _ = destination.remove(&small.part);
-                self.fail(entry, &path, reason_of(&error), &sentence(&error));
-            }
+            Err(error) => self.fail(entry, &path, reason_of(&error), &sentence(&error)),
         }
     }
 }
@@ -237,19 +234,12 @@ fn write_small(destination: &Destination, small: &Small, bytes: &[u8]) -> std::i
             return Ok(());
         }
     }
-    let file = match destination.create(&small.part) {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            // Of a transfer that was killed.
-            destination.remove(&small.part)?;
-            destination.create(&small.part)?
-        }
-        other => other?,
-    };
-    fill(destination, &file, small, bytes)?;
-    match small.replaces {
-        true => destination.rename(&small.part, &small.path),
-        false => destination.rename_into_free(&small.part, &small.path),
-    }
+    let file = destination.create_part(&small.part)?;
+    fill(destination, &file, small, bytes)
+        .and_then(|()| destination.place(&file, &small.part, &small.path, small.replaces))
+        .inspect_err(|_| {
+            destination.discard(&file, &small.part);
+        })
 }
 
 fn fill(destination: &Destination, mut file: &File, small: &Small, bytes: &[u8]) -> std::io::Result<()> {

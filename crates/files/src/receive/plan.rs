@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt as _;
@@ -207,8 +208,7 @@ impl Planner<'_> {
         let begun = match &entry.kind {
             Kind::Symlink { target: to } => self.make_link(destination, entry, &path, to),
             Kind::File { size } if *size <= PACKED_FILE_BYTES_MAX => {
-                self.begin_small(destination, entry, &path, is_taken);
-                Ok(())
+                self.begin_small(destination, entry, &path, is_taken)
             }
             _ => self.begin_file(destination, entry, &path, is_taken),
         };
@@ -373,18 +373,28 @@ impl Planner<'_> {
             return Ok(());
         }
         let (part, _) = beside(path);
+        destination.clear(&part)?;
         destination.symlink(to.as_os_str(), path, &part, entry.modified_ns)?;
         let path = path.display().to_string();
         self.receiving.stored(entry.id, path, 0, How::Sent);
         Ok(())
     }
 
-    fn begin_small(&self, destination: &Destination, entry: &Entry, path: &Path, is_taken: bool) {
+    fn begin_small(
+        &self,
+        destination: &Destination,
+        entry: &Entry,
+        path: &Path,
+        is_taken: bool,
+    ) -> io::Result<()> {
         let (part, journal) = beside(path);
         if !self.is_in_new_directory(entry) {
             // Of a transfer that was killed when it was a large one. What stays has a name that tells what it is.
+            match destination.clear(&part) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
             let _ = destination.remove(&journal);
-            let _ = destination.remove(&part);
         }
         let small = Small {
             path: path.to_owned(),
@@ -396,13 +406,15 @@ impl Planner<'_> {
             replaces: is_taken,
         };
         if small.size == 0 {
-            return self.receiving.store_small(entry.id, &small, b"");
+            self.receiving.store_small(entry.id, &small, b"");
+            return Ok(());
         }
         self.receiving.state().small.insert(entry.id, small);
         self.receiving.outbox.push(&Message::Want {
             entry: entry.id,
             chunks: Ranges::from_range(0..1),
         });
+        Ok(())
     }
 
     /// Whether this transfer has made the directory that an entry is in.
@@ -430,9 +442,11 @@ impl Planner<'_> {
         target.attributes = self.attributes(entry);
         target.replaces = is_taken;
         self.receiving.progress.set_current(&path.display().to_string());
-        let kept = match target.size {
-            Some(size) => kept(destination, &target, size),
-            None => Kept::Nothing,
+        // Nobody else writes what is looked at here.
+        let claimed = destination.claim(&target.part)?;
+        let kept = match (&claimed, target.size) {
+            (Some(part), Some(size)) => kept(destination, &target, part, size),
+            _ => Kept::Nothing,
         };
         let mut kept_journal_bytes = None;
         let mut known = BTreeMap::new();
@@ -462,6 +476,8 @@ impl Planner<'_> {
             }
             Kept::Other | Kept::Nothing => {}
         }
+        // The thread that writes the first chunk claims it again.
+        drop(claimed);
         let part = Part::new(destination, kept_journal_bytes);
         let there: u64 = target.size.map_or(0, |size| {
             known.keys().map(|index| chunk_length(size, *index)).sum()
@@ -549,30 +565,23 @@ enum Kept {
     Other,
 }
 
-fn kept(destination: &Destination, target: &Target, size: u64) -> Kept {
+fn kept(destination: &Destination, target: &Target, part: &File, size: u64) -> Kept {
     let Some(journal) = JournalFile::read(destination, &target.journal) else {
         return Kept::Nothing;
     };
-    let Ok(Some(part)) = destination.existing(&target.part) else {
-        return Kept::Nothing;
-    };
+    let has_size = part.metadata().is_ok_and(|metadata| metadata.len() == size);
     match plan::resume(size, target.modified, &journal) {
-        Resume::Missing(_) if part.size == size && has_unsynced(destination, target, size, &journal) => {
-            Kept::Same(journal)
-        }
+        Resume::Missing(_) if has_size && has_unsynced(part, size, &journal) => Kept::Same(journal),
         Resume::Nothing => Kept::Nothing,
         Resume::Missing(_) | Resume::Compare => Kept::Other,
     }
 }
 
 /// Whether the chunks that may not have reached the disk are in the part (FILE-26): at most what write-back leaves.
-fn has_unsynced(destination: &Destination, target: &Target, size: u64, journal: &Journal) -> bool {
+fn has_unsynced(part: &File, size: u64, journal: &Journal) -> bool {
     if journal.unsynced.is_empty() {
         return true;
     }
-    let Ok(part) = destination.read(&target.part) else {
-        return false;
-    };
     let only = chunk_count(size) == 1;
     let mut buffer = vec![0; CHUNK_BYTES as usize];
     journal.unsynced.iter().all(|index| {

@@ -315,6 +315,9 @@ pub(super) fn sentence(error: &io::Error) -> String {
         }
         io::ErrorKind::ReadOnlyFilesystem => "the destination is on a read-only file system".to_owned(),
         io::ErrorKind::PermissionDenied => format!("the destination does not let us write: {error}"),
+        io::ErrorKind::WouldBlock => {
+            "another receive is writing this file; receive again when that has ended".to_owned()
+        }
         io::ErrorKind::AlreadyExists => {
             "another file was made in its place meanwhile; receive again".to_owned()
         }

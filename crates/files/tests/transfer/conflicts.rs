@@ -4,9 +4,10 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
-use files::{Answer, Conflict, OnConflict};
+use files::{Answer, Conflict, OnConflict, Progress};
 
 use crate::trial::{MIB, Trial, random};
 
@@ -176,4 +177,41 @@ fn a_directory_in_whose_place_a_file_is_fails_with_what_is_in_it_and_both_ends_c
     );
     assert_eq!(fs::read(trial.to("name")).unwrap(), b"kept");
     assert_eq!(fs::read(trial.to("other")).unwrap(), b"new");
+}
+
+/// FILE-24.
+#[test]
+fn two_receives_into_one_directory_leave_each_others_parts_alone() {
+    let (mut first, mut second) = (Trial::new(), Trial::new());
+    second.receive.to = first.receive.to.clone();
+    for (seed, trial) in [(1, &first), (2, &second)] {
+        fs::write(trial.from("file"), random(seed, 64 * MIB)).unwrap();
+    }
+    fs::write(second.from("other"), "other").unwrap();
+    // It is under way until the second has ended.
+    first.send.limit = Some(1 << 20);
+    let (sent, received) = (Progress::default(), Progress::default());
+    thread::scope(|scope| {
+        let running = scope.spawn(|| first.run_with(&sent, &received));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while received.snapshot().bytes_done < 2 << 20 {
+            assert!(Instant::now() < deadline);
+            thread::yield_now();
+        }
+        let report = second.run();
+        assert_eq!((report.failed, report.bytes_sent), (1, 5), "{report:?}");
+        let (path, text) = &report.problems[0];
+        assert!(
+            path == "tree/file" && text.contains("another receive is writing"),
+            "{report:?}"
+        );
+        received.cancel();
+        assert!(running.join().unwrap().1.is_err());
+    });
+    assert_eq!(fs::read(first.to("other")).unwrap(), b"other");
+    first.send.limit = None;
+    let report = first.run();
+    assert_eq!(report.bytes_there, received.snapshot().bytes_done);
+    assert!(fs::read(first.to("file")).unwrap() == fs::read(first.from("file")).unwrap());
+    assert_eq!(fs::read_dir(first.to("")).unwrap().count(), 2, "no part is left");
 }
