@@ -5,16 +5,18 @@ use std::process::Command;
 
 use serde::Serialize;
 
-use super::COMMAND;
 use super::trial::Options;
+use super::{COMMAND, COMMAND_OF_THREADS};
 use crate::{Error, Programs};
 
 /// Who is compared, in the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Contestant {
-    /// Crate `peer`.
+    /// Crate `peer`, driven by the program's runtime.
     Gramway,
+    /// The same with a thread of its own for each endpoint.
+    Threads,
     /// iroh.
     Iroh,
     /// quinn.
@@ -23,12 +25,18 @@ pub(super) enum Contestant {
 
 impl Contestant {
     /// All, in the order of the table.
-    pub(super) const ALL: [Self; 3] = [Self::Gramway, Self::Iroh, Self::Quinn];
+    pub(super) const ALL: [Self; 4] = [Self::Gramway, Self::Threads, Self::Iroh, Self::Quinn];
+
+    /// Whether bench has it itself.
+    pub(super) fn is_own(self) -> bool {
+        matches!(self, Self::Gramway | Self::Threads)
+    }
 
     /// Its name in the table, and the one by which the rivals' program knows it.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Gramway => "gramway",
+            Self::Threads => "threads",
             Self::Iroh => "iroh",
             Self::Quinn => "quinn",
         }
@@ -44,8 +52,12 @@ impl Contestant {
         rivals: Option<&Path>,
         options: &Options,
     ) -> Result<Command, Error> {
-        let Some(program) = rivals.filter(|_| self != Self::Gramway) else {
-            return programs.load_with(COMMAND, options);
+        let Some(program) = rivals.filter(|_| !self.is_own()) else {
+            let command = match self {
+                Self::Threads => COMMAND_OF_THREADS,
+                _ => COMMAND,
+            };
+            return programs.load_with(command, options);
         };
         let options = serde_json::to_string(options).map_err(|source| Error::Json {
             from: self.name().to_owned(),

@@ -64,7 +64,7 @@ impl Rig<'_> {
     pub(super) fn contestants(&self) -> impl Iterator<Item = Contestant> {
         let has_rivals = self.rivals.is_some();
         let all = Contestant::ALL.into_iter();
-        all.filter(move |contestant| has_rivals || *contestant == Contestant::Gramway)
+        all.filter(move |contestant| has_rivals || contestant.is_own())
     }
 
     /// One run.

@@ -27,6 +27,7 @@ use crate::{Error, Programs, hidden};
 use cases::{Case, Figure, Wire};
 use contestant::Contestant;
 use measure::{Measurement, Rig};
+use trial::Load;
 
 /// Seconds per run when none are given.
 const SECONDS: u32 = 2;
@@ -34,8 +35,14 @@ const SECONDS: u32 = 2;
 /// Seconds of a run over the long path at least: a hundred of its round trips.
 const LOSSY_SECONDS_MIN: u32 = 10;
 
+/// Seconds of a run of round trips at least: some thousand, so that a percentile is not that of a few waits.
+const ROUND_TRIPS_SECONDS_MIN: u32 = 5;
+
 /// Name of the hidden command that runs one end of Gramway's trial.
 const COMMAND: &str = "_peers";
+
+/// The same for endpoints with threads of their own.
+const COMMAND_OF_THREADS: &str = "_peers-threads";
 
 /// One case with the medians of each contestant.
 #[derive(Clone, Debug, Serialize)]
@@ -58,7 +65,7 @@ struct Results<'a> {
 /// Whether `name` is the hidden command of this benchmark's own processes.
 #[must_use]
 pub fn is_hidden(name: &str) -> bool {
-    name == COMMAND
+    [COMMAND, COMMAND_OF_THREADS].contains(&name)
 }
 
 /// Runs the hidden command; `arguments` are its name and its options as JSON.
@@ -66,7 +73,13 @@ pub fn is_hidden(name: &str) -> bool {
 /// # Errors
 /// When the options are unknown, or the client cannot go on.
 pub fn run_hidden(arguments: &[String]) -> Result<(), Error> {
-    trial::run::<peer::Endpoint>(&hidden::options(arguments)?).map_err(Error::Setup)
+    let options = hidden::options(arguments)?;
+    let has_threads = arguments.first().is_some_and(|name| name == COMMAND_OF_THREADS);
+    let run = match has_threads {
+        true => trial::run::<ours::OnThread>,
+        false => trial::run::<peer::Endpoint>,
+    };
+    run(&options).map_err(Error::Setup)
 }
 
 /// Runs the cases and prints each as soon as it is measured.
@@ -117,10 +130,11 @@ pub fn run(programs: &Programs, options: &MatrixOptions, output: &mut dyn Write)
 fn measure_case(rig: &Rig<'_>, case: &Case, runs: usize, seconds: u32) -> Row {
     let mut measured: BTreeMap<Contestant, Vec<Measurement>> = BTreeMap::new();
     let mut failures: Vec<(Contestant, String)> = Vec::new();
-    let seconds = match case.wire {
-        Wire::Loopback => seconds,
-        Wire::Lossy => seconds.max(LOSSY_SECONDS_MIN),
-    };
+    let seconds = seconds.max(match (case.wire, case.load) {
+        (Wire::Lossy, _) => LOSSY_SECONDS_MIN,
+        (Wire::Loopback, Load::RoundTrips { .. }) => ROUND_TRIPS_SECONDS_MIN,
+        (Wire::Loopback, _) => 0,
+    });
     for _ in 0..runs {
         for contestant in rig.contestants() {
             if failures.iter().any(|(failed, _)| *failed == contestant) {

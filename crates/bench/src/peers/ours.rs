@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use peer::{Delivery, Endpoint, Peer, ReceiveStream, Received, SecretKey, SendStream};
+use peer::{Builder, Delivery, Endpoint, Peer, ReceiveStream, Received, SecretKey, SendStream};
 
 use super::trial::contestant::{Arrived, Connection, Outcome, Transport, failed};
 use super::trial::{Bounds, Contact};
@@ -17,15 +17,21 @@ const BATCH: usize = 256;
 /// Of what shall not wait for bulk.
 const URGENT: u8 = 1;
 
+/// How an endpoint is set up for these bounds, with a thread of its own.
+fn builder(bounds: Bounds) -> Outcome<Builder> {
+    let key = SecretKey::generate().map_err(failed("make a key"))?;
+    let bytes = bounds.bytes + bounds.messages * MESSAGE_COST_BYTES;
+    Ok(Endpoint::builder(key).send_bytes_max(bytes))
+}
+
+/// Driven by the program's runtime, as the rivals are.
 impl Transport for Endpoint {
     type Connection = Peer;
     type Incoming = Peer;
 
     async fn bind(address: SocketAddr, bounds: Bounds) -> Outcome<Self> {
-        let key = SecretKey::generate().map_err(failed("make a key"))?;
-        let bytes = bounds.bytes + bounds.messages * MESSAGE_COST_BYTES;
-        let builder = Self::builder(key).send_bytes_max(bytes).driven_by_runtime();
-        builder.bind(address).map_err(failed("bind an endpoint"))
+        let bound = builder(bounds)?.driven_by_runtime().bind(address);
+        bound.map_err(failed("bind an endpoint"))
     }
 
     fn contact(&self) -> Outcome<Contact> {
@@ -43,6 +49,36 @@ impl Transport for Endpoint {
 
     async fn accept(&self) -> Option<Peer> {
         Self::accept(self).await
+    }
+
+    async fn establish(incoming: Peer) -> Outcome<Peer> {
+        Ok(incoming)
+    }
+}
+
+/// An endpoint with a thread of its own, as it is unless a program asks for its runtime.
+#[derive(Clone)]
+pub(super) struct OnThread(Endpoint);
+
+impl Transport for OnThread {
+    type Connection = Peer;
+    type Incoming = Peer;
+
+    async fn bind(address: SocketAddr, bounds: Bounds) -> Outcome<Self> {
+        let bound = builder(bounds)?.bind(address);
+        bound.map(Self).map_err(failed("bind an endpoint"))
+    }
+
+    fn contact(&self) -> Outcome<Contact> {
+        Transport::contact(&self.0)
+    }
+
+    async fn connect(&self, contact: &Contact) -> Outcome<Peer> {
+        Transport::connect(&self.0, contact).await
+    }
+
+    async fn accept(&self) -> Option<Peer> {
+        Transport::accept(&self.0).await
     }
 
     async fn establish(incoming: Peer) -> Outcome<Peer> {

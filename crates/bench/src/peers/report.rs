@@ -8,14 +8,15 @@ use crate::table::{Align, Table, count};
 /// How to read the table.
 pub(super) const LEGEND: &str = "\
 messages/s: that arrived, in fan-both at both ends together; conns/s: with a first message from the server; KiB each: by how much an
-idle connection makes the server's resident memory grow; cores: processors that client and server used, of gramway, iroh, quinn
+idle connection makes the server's resident memory grow; cores: processors that client and server used, of each
 iroh: relays and discovery off; iroh and quinn: a uni stream for each reliable message, datagrams for unreliable ones, one stream of
-high priority for round trips; all: 4,096 messages and 16 MiB under way at most (fan-*: 64 messages), both ends on this machine";
+high priority for round trips; gramway: driven by the program's runtime, as iroh and quinn are; threads: the same with a thread of its
+own for each endpoint, not judged; all: 4,096 messages and 16 MiB under way at most (fan-*: 64 messages), both ends on this machine";
 
 fn table() -> Table {
     let mut columns = vec![("case", 14, Align::Left), ("", 10, Align::Left)];
     columns.extend(Contestant::ALL.map(|contestant| (contestant.name(), 8, Align::Right)));
-    columns.push(("cores", 30, Align::Right));
+    columns.push(("cores", 39, Align::Right));
     Table::new(&columns)
 }
 
@@ -97,9 +98,21 @@ mod tests {
             .collect();
         assert_eq!(
             cells[0],
-            ["round-trips", "p50", "us", "41", "-", "41", "0.25+0.50", "-", "-"]
+            [
+                "round-trips",
+                "p50",
+                "us",
+                "41",
+                "-",
+                "-",
+                "41",
+                "0.25+0.50",
+                "-",
+                "-",
+                "-"
+            ]
         );
-        assert_eq!(cells[1], ["p99", "us", "12.3k", "-", "12.3k"]);
+        assert_eq!(cells[1], ["p99", "us", "12.3k", "-", "-", "12.3k"]);
         assert!(
             lines[2].contains("1.00 x the better rival's p50 us"),
             "{}",

@@ -1,8 +1,8 @@
 //! Records over a TCP connection with TLS 1.3. The end that sends files is TLS's client, whichever end opened the
 //! connection; both prove the key that they told over the control stream, which lives as long as the session.
 //!
-//! rustls makes the handshake; what follows is sealed and opened by its keys ([`protection`]): each byte is written from
-//! where it was read from the file, and opened from where the socket brought it to where it is checked.
+//! rustls makes the handshake; what follows is sealed and opened by its keys ([`protection`]): each byte is written
+//! from where it was read from the file, and opened from where the socket brought it to where it is checked.
 
 mod protection;
 
