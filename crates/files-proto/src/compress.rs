@@ -1,18 +1,62 @@
-//! Compression of chunks and packs one by one by zstd (RFC 8878), and when to try it.
+//! Compression of chunks and packs one by one by zstd (RFC 8878), when to try it, and how hard.
 //!
 //! Compression is worth its time where bytes leave slower than they are compressed, and where they shrink. A sender
 //! asks [`Policy`] for each chunk: it says no while nothing waits for the network, and tries ever less often while what
-//! it tried did not shrink. A sample of the chunk decides before the whole of it is compressed.
+//! it tried did not shrink. A sample of the chunk decides before the whole of it is compressed. Where its threads wait
+//! for the network much longer than they compress, [`Effort`] has them compress harder.
 
 use std::fmt;
+use std::time::Duration;
 
 use thiserror::Error;
 use zstd::bulk::{Compressor, Decompressor};
 
 use crate::limits::{SAMPLE_BYTES, SKIPPED_CHUNKS_MAX, UNCOMPRESSIBLE_CHUNKS};
 
-/// zstd's level: the fastest of its ordinary ones, which saves most of what the others save.
-const LEVEL: i32 = 1;
+/// zstd's levels, from the fastest of its ordinary ones on, which saves most of what the others save. Chunks of source
+/// code become 0.89, 0.82, 0.79 and 0.77 of what they are by it, in 1.3, 3.5, 4.6 and 6.3 times the time.
+const LEVELS: [i32; 5] = [1, 3, 5, 6, 8];
+
+/// Bodies by which it is judged whether the level fits.
+const BODIES_OF_LEVEL: u32 = 8;
+
+/// Threads that wait so many times as long as they compress take the next level, which takes less than three times as
+/// long: they wait all the same then, and do not come back at once.
+const PATIENCE: u32 = 4;
+
+/// How hard one thread compresses.
+#[derive(Clone, Debug, Default)]
+pub struct Effort {
+    /// Of [`LEVELS`].
+    level: usize,
+    /// Since it was last judged.
+    bodies: u32,
+    compressing: Duration,
+    waiting: Duration,
+}
+
+impl Effort {
+    /// A compressed body has left: how long it was compressed, and how long its thread waited for the network.
+    pub fn left(&mut self, compressing: Duration, waiting: Duration) {
+        self.bodies += 1;
+        self.compressing += compressing;
+        self.waiting += waiting;
+        if self.bodies < BODIES_OF_LEVEL {
+            return;
+        }
+        let level = if self.waiting >= self.compressing * PATIENCE {
+            (self.level + 1).min(LEVELS.len() - 1)
+        } else if self.waiting * PATIENCE < self.compressing {
+            self.level.saturating_sub(1)
+        } else {
+            self.level
+        };
+        *self = Self {
+            level,
+            ..Self::default()
+        };
+    }
+}
 
 /// When chunks are compressed.
 #[derive(Clone, Debug, Default)]
@@ -71,6 +115,8 @@ impl Policy {
 /// Compresses what comes to one thread.
 pub struct Compression {
     compressor: Compressor<'static>,
+    /// Of [`LEVELS`].
+    level: usize,
 }
 
 /// Decompresses what comes to one thread.
@@ -91,7 +137,21 @@ impl Compression {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            compressor: Compressor::new(LEVEL).expect("zstd has this level"),
+            compressor: Compressor::new(LEVELS[0]).expect("zstd has this level"),
+            level: 0,
+        }
+    }
+
+    /// Compresses so hard from here on.
+    pub fn set_effort(&mut self, effort: &Effort) {
+        // One that cannot be set leaves the one that is.
+        if self.level != effort.level
+            && self
+                .compressor
+                .set_compression_level(LEVELS[effort.level])
+                .is_ok()
+        {
+            self.level = effort.level;
         }
     }
 
@@ -250,6 +310,61 @@ mod tests {
         assert!(!Policy::auto().tries(false));
         assert!(Policy::auto().tries(true));
         assert!(!Policy::never().tries(true));
+    }
+
+    #[test]
+    fn who_waits_for_the_network_compresses_harder_until_compressing_takes_as_long() {
+        let (waiting, mut effort) = (Duration::from_millis(10), Effort::default());
+        let mut levels = Vec::new();
+        for _ in 0..20 * BODIES_OF_LEVEL {
+            // Each level takes its time.
+            let compressing = [1, 2, 4, 9, 20][effort.level];
+            effort.left(Duration::from_millis(compressing), waiting);
+            levels.push(effort.level);
+        }
+        assert_eq!(
+            levels.iter().max(),
+            Some(&2),
+            "four milliseconds are not a quarter of ten"
+        );
+        assert!(levels.is_sorted(), "and they are no reason to go back");
+        // The network is as fast as the processor.
+        for _ in 0..2 * BODIES_OF_LEVEL {
+            effort.left(Duration::from_millis(4), Duration::ZERO);
+        }
+        assert_eq!(effort.level, 0);
+        for _ in 0..20 * BODIES_OF_LEVEL {
+            effort.left(Duration::ZERO, waiting);
+        }
+        assert_eq!(effort.level, LEVELS.len() - 1);
+    }
+
+    #[test]
+    fn more_effort_makes_less_of_the_same_and_comes_back_likewise() {
+        let words = random(1 << 16);
+        let raw: Vec<u8> = (0..1 << 15)
+            .flat_map(|number: usize| {
+                let start = usize::from(words[number]) * 64;
+                words[start..start + 4 + usize::from(words[number + 1] % 28)].to_vec()
+            })
+            .take(1 << 19)
+            .collect();
+        let (mut compression, mut stored, mut out) = (Compression::new(), Vec::new(), vec![0; raw.len()]);
+        let mut lengths = Vec::new();
+        for level in 0..LEVELS.len() {
+            compression.set_effort(&Effort {
+                level,
+                ..Effort::default()
+            });
+            assert!(compression.compress(&raw, &mut stored));
+            lengths.push(stored.len());
+            Decompression::new().decompress(&stored, &mut out).unwrap();
+            assert_eq!(out, raw);
+        }
+        assert!(lengths[LEVELS.len() - 1] < lengths[0], "{lengths:?}");
+        compression.set_effort(&Effort::default());
+        assert!(compression.compress(&raw, &mut stored));
+        assert_eq!(stored.len(), lengths[0]);
     }
 
     proptest! {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use files_proto::compress::{Compression, Policy};
+use files_proto::compress::{Compression, Effort, Policy};
 use files_proto::content::{chunk_address, chunk_count, chunk_length};
 use files_proto::limits::{CHUNK_BYTES, PACK_BYTES_MAX};
 use files_proto::message::Message;
@@ -36,6 +36,9 @@ pub(super) struct LaneThread<'a> {
 pub(super) struct Compressing {
     policy: Policy,
     compression: Compression,
+    effort: Effort,
+    /// How long the body in hand was compressed, where it was.
+    compressed_for: Option<Duration>,
     compressed: Vec<u8>,
     /// How long the body in hand waited for a buffer, because the carrier still had those of former ones.
     waited_for_buffer: Duration,
@@ -51,6 +54,8 @@ impl Compressing {
                 Compress::No => Policy::never(),
             },
             compression: Compression::new(),
+            effort: Effort::default(),
+            compressed_for: None,
             compressed: Vec::new(),
             waited_for_buffer: Duration::ZERO,
             unhindered_bytes: 0,
@@ -62,10 +67,13 @@ impl Compressing {
         if !self.policy.tries(self.unhindered_bytes < UNHINDERED_BYTES) {
             return false;
         }
+        let began = Instant::now();
         self.compressed.clear();
+        self.compression.set_effort(&self.effort);
         let shrank = self.compression.compress(buffer, &mut self.compressed);
         self.policy.tried(shrank);
         if shrank {
+            self.compressed_for = Some(began.elapsed());
             buffer.set_length(self.compressed.len());
             buffer.copy_from_slice(&self.compressed);
         }
@@ -75,6 +83,9 @@ impl Compressing {
     /// The carrier has taken a body, for which it let us wait so long.
     fn sent(&mut self, bytes: usize, waited: Duration) {
         let waited = waited + std::mem::take(&mut self.waited_for_buffer);
+        if let Some(compressed_for) = self.compressed_for.take() {
+            self.effort.left(compressed_for, waited);
+        }
         let share = bytes.max(SMALL_BODY_BYTES) as f64 / CHUNK_BYTES as f64;
         let is_slow = waited >= SLOW_CHUNK.mul_f64(share);
         self.unhindered_bytes = match is_slow {
