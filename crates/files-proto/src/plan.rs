@@ -125,13 +125,22 @@ pub fn resolve(entry: &Entry, existing: &Existing, on_conflict: OnConflict, may_
     }
 }
 
-/// Whether two times are the same, where one of them may come from a file system that keeps whole seconds.
-fn same_time(first_ns: i64, second_ns: i64) -> bool {
-    const SECOND: i64 = 1_000_000_000;
-    let whole = |time: i64| time.rem_euclid(SECOND) == 0;
-    first_ns == second_ns
-        || ((whole(first_ns) || whole(second_ns))
-            && first_ns.div_euclid(SECOND) == second_ns.div_euclid(SECOND))
+/// What file systems cut times down to, in nanoseconds: NTFS and shares of SMB, UDF, exFAT, ext3 and HFS+, FAT.
+const TIME_STEPS_NS: [i64; 5] = [100, 1_000, 10_000_000, 1_000_000_000, TIME_STEP_NS_MAX];
+
+/// The longest of them: times that are further apart are never the same.
+pub const TIME_STEP_NS_MAX: i64 = 2_000_000_000;
+
+/// Whether two times are the same, where one of them may come from a file system that does not keep every nanosecond:
+/// it is the other one, cut down to what such a file system keeps.
+#[must_use]
+pub fn same_time(first_ns: i64, second_ns: i64) -> bool {
+    let is_cut = |cut: i64, whole: i64| {
+        TIME_STEPS_NS
+            .iter()
+            .any(|step| cut == whole.div_euclid(*step).saturating_mul(*step))
+    };
+    first_ns == second_ns || is_cut(first_ns, second_ns) || is_cut(second_ns, first_ns)
 }
 
 /// What a partial file is worth for what is offered.
@@ -223,6 +232,39 @@ mod tests {
 
     /// FILE-28.
     #[test]
+    fn a_time_is_the_same_where_it_was_cut_as_some_file_system_does_and_only_then() {
+        let time = 1_700_000_003 * SECOND + 987_654_321;
+        for cut in [
+            1_700_000_003 * SECOND + 987_654_300,
+            1_700_000_003 * SECOND + 987_654_000,
+            1_700_000_003 * SECOND + 980_000_000,
+            1_700_000_003 * SECOND,
+            1_700_000_002 * SECOND,
+        ] {
+            assert!(same_time(time, cut) && same_time(cut, time), "{cut}");
+        }
+        for other in [
+            time + 1,
+            time - 1,
+            time - 987_654_321 + SECOND,
+            // Whole pieces, and not the one that it is in.
+            1_700_000_003 * SECOND + 987_654_200,
+            1_700_000_003 * SECOND + 970_000_000,
+            1_700_000_003 * SECOND + 900_000_000,
+            1_700_000_001 * SECOND,
+            1_700_000_004 * SECOND,
+            1_700_000_000 * SECOND,
+        ] {
+            assert!(!same_time(time, other) && !same_time(other, time), "{other}");
+        }
+        // Odd seconds are not FAT's, even where they are near.
+        assert!(!same_time(1_700_000_003 * SECOND, 1_700_000_002 * SECOND + 1));
+        assert!(same_time(-17, -2 * SECOND) && !same_time(17, -2 * SECOND));
+        assert!(same_time(i64::MIN, i64::MIN) && !same_time(i64::MIN, i64::MAX));
+    }
+
+    /// FILE-28.
+    #[test]
     fn what_has_the_same_size_and_time_is_not_sent_whatever_the_user_wants_of_conflicts() {
         for on_conflict in ALL {
             let decide = |entry: &Entry, existing: &Existing, checksum| {
@@ -234,7 +276,7 @@ mod tests {
             assert_eq!(decide(&file(5, 7), &there(5, 8), true), Decision::Compare);
             // Of nothing there are no addresses to ask for.
             assert_eq!(decide(&file(0, 7), &there(0, 8), true), same);
-            // FAT and ext3 keep whole seconds.
+            // ext3 keeps whole seconds.
             assert_eq!(
                 decide(&file(5, 3 * SECOND + 17), &there(5, 3 * SECOND), false),
                 same

@@ -54,6 +54,9 @@ const ALL: Faults = Faults {
     killed: 25,
 };
 
+/// When everything was written at first: no file system that cuts times would have it so, nor what follows soon.
+const TIME_NS: i64 = 1_000_000_001;
+
 fn content(random: &mut SmallRng, chunks: u64) -> Vec<u8> {
     let length = random.random_range(0..=chunks * CHUNK_BYTES);
     let mut bytes = vec![0; length as usize];
@@ -73,13 +76,13 @@ fn source(random: &mut SmallRng) -> Source {
         } else {
             content(random, 4)
         };
-        source.insert(path, (bytes, 1_000));
+        source.insert(path, (bytes, TIME_NS));
     }
     for number in 0..12_u8 {
         let length = random.random_range(1..3_000);
         source.insert(
             vec![b"d".to_vec(), vec![b's', b'a' + number]],
-            (vec![number; length], 1_000),
+            (vec![number; length], TIME_NS),
         );
     }
     source
@@ -282,7 +285,7 @@ fn of_a_partial_file_whose_source_changed_only_the_changed_chunks_are_sent() {
     let mut random = SmallRng::seed_from_u64(1);
     let path = vec![b"big".to_vec()];
     let bytes: Vec<u8> = (0..8 * CHUNK_BYTES).map(|place| (place / 1_000) as u8).collect();
-    let mut source = Source::from([(path.clone(), (bytes, 1_000))]);
+    let mut source = Source::from([(path.clone(), (bytes, TIME_NS))]);
     let mut disk = Disk::default();
     // Killed when half of it is there.
     while disk

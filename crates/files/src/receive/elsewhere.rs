@@ -1,18 +1,22 @@
 //! Files that lie elsewhere in the destination and may be those that are offered: moved or renamed at either end, they
 //! have their size and time. What of them is what, their chunks' addresses tell (FILE-29).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use files_proto::limits::CHUNK_BYTES;
+use files_proto::plan::{TIME_STEP_NS_MAX, same_time};
 
 use crate::destination::{Destination, Kind};
 use crate::limits::{ELSEWHERE_ENTRIES_MAX, ELSEWHERE_TIME_MAX};
 
 /// Files of the destination by size and time, looked for once, when the first one is asked for.
 #[derive(Default)]
-pub(super) struct Elsewhere(Option<HashMap<(u64, i64), PathBuf>>);
+pub(super) struct Elsewhere(Option<Files>);
+
+/// Of each size, times and paths.
+type Files = HashMap<u64, BTreeMap<i64, PathBuf>>;
 
 impl Elsewhere {
     /// A file with this size and time.
@@ -23,13 +27,19 @@ impl Elsewhere {
         let files = self
             .0
             .get_or_insert_with(|| look(destination, ELSEWHERE_ENTRIES_MAX, Instant::now()));
-        files.get(&(size, modified_ns)).cloned()
+        let of_size = files.get(&size)?;
+        let near =
+            modified_ns.saturating_sub(TIME_STEP_NS_MAX)..=modified_ns.saturating_add(TIME_STEP_NS_MAX);
+        let is_same = |time: &i64| same_time(*time, modified_ns);
+        let found = of_size.get(&modified_ns);
+        let found = found.or_else(|| Some(of_size.range(near).find(|(time, _)| is_same(time))?.1));
+        found.cloned()
     }
 }
 
 /// Files of more than a chunk, breadth first, among so many entries.
-fn look(destination: &Destination, entries_max: usize, began: Instant) -> HashMap<(u64, i64), PathBuf> {
-    let mut files = HashMap::new();
+fn look(destination: &Destination, entries_max: usize, began: Instant) -> Files {
+    let mut files = Files::new();
     let mut directories = VecDeque::from([PathBuf::new()]);
     let mut entries = 0;
     while let Some(directory) = directories.pop_front() {
@@ -46,7 +56,8 @@ fn look(destination: &Destination, entries_max: usize, began: Instant) -> HashMa
             match existing.kind {
                 Kind::Directory => directories.push_back(path),
                 Kind::File if existing.size > CHUNK_BYTES && !is_ours(&path) => {
-                    files.entry((existing.size, existing.modified)).or_insert(path);
+                    let of_size = files.entry(existing.size).or_default();
+                    of_size.entry(existing.modified).or_insert(path);
                 }
                 _ => {}
             }
@@ -90,6 +101,11 @@ mod tests {
         let large = 5 << 20;
         assert_eq!(find(large, large as i64 + 7), Some(PathBuf::from("a/b/large")));
         assert_eq!(find(large, 7), None);
+        // As a file system of whole seconds has it.
+        let then = fs::File::open(to.join("a/b/large")).unwrap();
+        then.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(9))
+            .unwrap();
+        assert_eq!(find(large, 9_876_543_210), Some(PathBuf::from("a/b/large")));
         for size in [1_000_u64, 6 << 20, 7 << 20] {
             assert_eq!(find(size, size as i64 + 7), None, "{size}");
         }
