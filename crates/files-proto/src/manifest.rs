@@ -167,6 +167,10 @@ impl Manifest {
         };
         self.next += 1;
         self.bytes = self.bytes.saturating_add(entry.size());
+        if entry.kind == Kind::Directory {
+            // A new one has those of the one that it is in.
+            self.names.set_rules(entry.id, self.names.rules(entry.parent));
+        }
         let directory = (entry.kind == Kind::Directory).then(|| Directory {
             name: name
                 .as_ref()
@@ -258,6 +262,14 @@ impl Manifest {
     pub fn refuse_directory(&mut self, entry: EntryId) {
         if let Some(directory) = self.open.get_mut(&entry).and_then(|open| open.directory.as_mut()) {
             directory.refused = true;
+        }
+    }
+
+    /// What the receiver's file system does with names in this directory, in which nothing has been offered yet, where
+    /// that is another than in the one that it is in.
+    pub fn set_rules(&mut self, entry: EntryId, rules: Rules) {
+        if self.directory(entry).is_ok() {
+            self.names.set_rules(entry, rules);
         }
     }
 

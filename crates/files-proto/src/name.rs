@@ -121,6 +121,8 @@ fn cut(name: &[u8], room: usize) -> usize {
 #[derive(Debug)]
 pub struct NameTable {
     rules: Rules,
+    /// Of directories that have others than the top.
+    own_rules: BTreeMap<EntryId, Rules>,
     /// Hashes of the names in a directory as the file system compares them, and of each the number that the next one
     /// that is the same may get; `None` is the top. Names whose hashes collide are renamed, which does no harm.
     directories: BTreeMap<Option<EntryId>, HashMap<u64, u32>>,
@@ -148,11 +150,27 @@ impl NameTable {
     pub fn new(rules: Rules) -> Self {
         Self {
             rules,
+            own_rules: BTreeMap::new(),
             directories: BTreeMap::new(),
             names: 0,
             #[cfg(test)]
             lookups: 0,
         }
+    }
+
+    /// The rules of a directory in which no name has come yet; without them it has those of the top.
+    pub fn set_rules(&mut self, directory: EntryId, rules: Rules) {
+        match rules == self.rules {
+            true => self.own_rules.remove(&directory),
+            false => self.own_rules.insert(directory, rules),
+        };
+    }
+
+    /// The rules of a directory; `None` is the top.
+    #[must_use]
+    pub fn rules(&self, directory: Option<EntryId>) -> Rules {
+        let own = directory.and_then(|directory| self.own_rules.get(&directory));
+        own.copied().unwrap_or(self.rules)
     }
 
     /// The name under which `name` is stored in `directory`. The first of several that are the same keeps its own.
@@ -164,12 +182,13 @@ impl NameTable {
         if self.names == NAMES_OPEN_MAX {
             return Err(NameError::TooMany);
         }
-        let wanted = if self.rules.windows {
+        let rules = self.rules(directory);
+        let wanted = if rules.windows {
             for_windows(name)
         } else {
             name.to_vec()
         };
-        let wanted_key = key(self.rules, &wanted);
+        let wanted_key = key(rules, &wanted);
         let mut number = match self.take(directory, wanted_key) {
             Ok(()) => {
                 return Ok(SafeName {
@@ -186,7 +205,7 @@ impl NameTable {
             }
             let stored = numbered(&wanted, number);
             number += 1;
-            if self.take(directory, key(self.rules, &stored)).is_ok() {
+            if self.take(directory, key(rules, &stored)).is_ok() {
                 break stored;
             }
         };
@@ -219,18 +238,20 @@ impl NameTable {
     #[must_use]
     pub fn is_free(&self, directory: Option<EntryId>, name: &[u8]) -> bool {
         let names = self.directories.get(&directory);
-        check(name).is_ok() && !names.is_some_and(|names| names.contains_key(&key(self.rules, name)))
+        check(name).is_ok()
+            && !names.is_some_and(|names| names.contains_key(&key(self.rules(directory), name)))
     }
 
     /// Takes exactly this name; `false` where it is taken, is none, or there is no room for it.
     pub fn reserve(&mut self, directory: Option<EntryId>, name: &[u8]) -> bool {
         check(name).is_ok()
             && self.names < NAMES_OPEN_MAX
-            && self.take(directory, key(self.rules, name)).is_ok()
+            && self.take(directory, key(self.rules(directory), name)).is_ok()
     }
 
     /// The directory is done: no more names come in it.
     pub fn end(&mut self, directory: EntryId) {
+        self.own_rules.remove(&directory);
         if let Some(names) = self.directories.remove(&Some(directory)) {
             self.names -= names.len();
         }
@@ -497,6 +518,30 @@ mod tests {
             stored(Rules::default(), &["x", "x", ".x", ".x"]),
             ["x", "x (2)", ".x", ".x (2)"]
         );
+    }
+
+    /// FILE-22: ext4 folds the names of single directories.
+    #[test]
+    fn a_directory_may_fold_names_in_a_tree_that_does_not() {
+        let mut table = NameTable::new(Rules::default());
+        table.set_rules(7, APPLE);
+        let mut insert = |directory, name: &str| {
+            let safe = table.insert(directory, name.as_bytes()).unwrap();
+            String::from_utf8(safe.name).unwrap()
+        };
+        for (name, folded) in [
+            ("a", "a"),
+            ("A", "A (2)"),
+            ("\u{e9}", "\u{e9}"),
+            ("e\u{301}", "e\u{301} (2)"),
+        ] {
+            assert_eq!(insert(Some(7), name), folded);
+            assert_eq!(insert(Some(8), name), name);
+            assert_eq!(insert(None, name), name);
+        }
+        assert!(!table.is_free(Some(7), b"a (2)") && table.is_free(Some(8), b"a (2)"));
+        table.end(7);
+        assert_eq!(table.rules(Some(7)), Rules::default());
     }
 
     /// FILE-22: a million names are bounded.

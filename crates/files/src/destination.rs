@@ -15,15 +15,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use files_proto::Attribute;
-use files_proto::name::Rules;
 use rustix::fs::{
     Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Timespec, Timestamps,
-    accessat, fchmod, fstat, fstatfs, futimens, linkat, mkdirat, openat2, readlinkat, renameat,
-    renameat_with, statat, symlinkat, syncfs, unlinkat, utimensat,
+    accessat, fchmod, fstat, futimens, linkat, mkdirat, openat2, readlinkat, renameat, renameat_with, statat,
+    symlinkat, syncfs, unlinkat, utimensat,
 };
 
 use crate::attributes;
 use crate::limits::DIRECTORIES_OPEN_MAX;
+use crate::naming;
 use crate::processor::umask;
 
 /// What is at a path already.
@@ -35,6 +35,8 @@ pub(crate) struct Existing {
     pub(crate) modified: i64,
     /// Permission bits.
     pub(crate) mode: u32,
+    /// What tells it from all other files; `None` where it may have several names.
+    pub(crate) identity: Option<u64>,
 }
 
 /// Of something in a file system.
@@ -63,12 +65,20 @@ impl Existing {
                 .saturating_mul(1_000_000_000)
                 .saturating_add(nanoseconds),
             mode: stat.st_mode & 0o7777,
+            identity: (stat.st_nlink <= 1).then(|| identity(stat)),
         }
     }
 }
 
-/// File systems of Windows, by what statfs(2) calls them: FAT, exFAT, NTFS and shares of SMB.
-const WINDOWS_FILE_SYSTEMS: [u32; 5] = [0x4d44, 0x2011_bab0, 0x7366_746e, 0xff53_4d42, 0xfe53_4d42];
+/// Inodes are numbered on each device.
+fn identity(stat: &Stat) -> u64 {
+    stat.st_dev.rotate_left(40) ^ stat.st_ino
+}
+
+/// What tells an open file from all others.
+pub(crate) fn identity_of(file: &File) -> Option<u64> {
+    fstat(file).ok().map(|stat| identity(&stat))
+}
 
 /// Mode of a directory that is not done, where its own would keep its owner from filling it (FILE-38). The sticky bit
 /// is of no use where nobody else may write, so that directories of users do not have this mode.
@@ -86,6 +96,8 @@ pub(crate) struct Destination {
     umask: u32,
     /// Whether files can be made without a name, as far as is known.
     has_unnamed: AtomicBool,
+    /// What is known of its file systems.
+    pub(crate) asked: naming::Asked,
     /// The directories below that were used last, the latest at the end.
     open: Mutex<VecDeque<(PathBuf, Arc<OwnedFd>)>>,
 }
@@ -109,6 +121,7 @@ impl Destination {
             path: path.to_owned(),
             umask: umask(),
             has_unnamed: AtomicBool::new(true),
+            asked: naming::Asked::default(),
             open: Mutex::default(),
         })
     }
@@ -130,7 +143,7 @@ impl Destination {
         Ok((self.directory(parent)?, name))
     }
 
-    fn directory(&self, path: &Path) -> io::Result<Arc<OwnedFd>> {
+    pub(crate) fn directory(&self, path: &Path) -> io::Result<Arc<OwnedFd>> {
         if path.as_os_str().is_empty() {
             return Ok(Arc::clone(&self.root));
         }
@@ -322,20 +335,6 @@ impl Destination {
     /// Puts everything on disk that was written to its file system.
     pub(crate) fn sync(&self) -> io::Result<()> {
         Ok(syncfs(&self.root)?)
-    }
-
-    /// What its file system does with names.
-    pub(crate) fn rules(&self) -> Rules {
-        let Ok(system) = fstatfs(&self.root) else {
-            return Rules::default();
-        };
-        let magic = u32::try_from(system.f_type & 0xffff_ffff).unwrap_or(0);
-        let is_windows = WINDOWS_FILE_SYSTEMS.contains(&magic);
-        Rules {
-            ignores_case: is_windows,
-            ignores_composition: false,
-            windows: is_windows,
-        }
     }
 
     /// Removes a file or link; one that is not there is no error.

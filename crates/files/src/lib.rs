@@ -45,6 +45,7 @@ mod destination;
 mod error;
 mod filter;
 pub mod limits;
+mod naming;
 mod options;
 mod part;
 mod pool;

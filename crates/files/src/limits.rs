@@ -5,6 +5,14 @@ use std::time::Duration;
 /// Directories of a destination whose descriptors are kept: files come in the order of a walk, from several threads.
 pub const DIRECTORIES_OPEN_MAX: usize = 32;
 
+/// File systems below a destination of which is kept what they do with names: of others it is found out for each
+/// directory.
+pub const MOUNTS_MAX: usize = 64;
+
+/// Files of a transfer of which is kept that they have their places, which no other entry takes: 16 MiB. Beyond, names
+/// alone tell.
+pub const PLACES_MAX: usize = 1 << 20;
+
 /// What a rate limit lets pass at once after a pause: small, so that the limit holds from the first second on.
 pub const RATE_BURST: Duration = Duration::from_millis(50);
 

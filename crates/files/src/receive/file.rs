@@ -451,8 +451,8 @@ impl Incoming {
         self.state().journal.is_some()
     }
 
-    /// Puts a complete file in its place.
-    pub(super) fn place(&self) -> io::Result<()> {
+    /// Puts a complete file in its place; `named` is told of it before.
+    pub(super) fn place(&self, named: impl FnOnce(&File)) -> io::Result<()> {
         let target = &self.target;
         match &self.output {
             Output::Part(part) => {
@@ -469,6 +469,7 @@ impl Incoming {
                     // What has this name, size and time later is taken for complete. A disk tells of failures here.
                     file.sync_data().inspect_err(|_| self.distrust())?;
                 }
+                named(&file);
                 part.destination
                     .place(&file, &target.part, &target.path, target.replaces)?;
                 if self.state().journal.take().is_some() {

@@ -136,7 +136,7 @@ impl Receiving {
 
     /// Puts a complete file in its place.
     pub(super) fn place(&self, file: &Arc<Incoming>) {
-        if let Err(error) = file.place() {
+        if let Err(error) = file.place(|file| self.take_place(file)) {
             return self.fail_file(file, reason_of(&error), &sentence(&error), true);
         }
         let target = &file.target;
@@ -217,25 +217,33 @@ impl Receiving {
         let Some(destination) = &self.destination else {
             return;
         };
-        match write_small(destination, small, bytes) {
+        match write_small(destination, small, bytes, |file| self.take_place(file)) {
             Ok(()) => self.stored(entry, path, small.size, How::Sent),
             Err(error) => self.fail(entry, &path, reason_of(&error), &sentence(&error)),
         }
     }
 }
 
-/// A file that takes a free place needs no name before it is complete, and so no second one.
-fn write_small(destination: &Destination, small: &Small, bytes: &[u8]) -> std::io::Result<()> {
+/// `named` is told before it has its name. A file that takes a free place needs no name before it is complete, and so
+/// no second one.
+fn write_small(
+    destination: &Destination,
+    small: &Small,
+    bytes: &[u8],
+    named: impl Fn(&File),
+) -> std::io::Result<()> {
     if !small.replaces
         && let Some(file) = destination.create_unnamed(&small.path)?
     {
         fill(destination, &file, small, bytes)?;
+        named(&file);
         if destination.name(file.as_fd(), &small.path)? {
             return Ok(());
         }
     }
     let file = destination.create_part(&small.part)?;
     fill(destination, &file, small, bytes)
+        .inspect(|()| named(&file))
         .and_then(|()| destination.place(&file, &small.part, &small.path, small.replaces))
         .inspect_err(|_| {
             destination.discard(&file, &small.part);
@@ -278,7 +286,7 @@ mod tests {
             if replaces {
                 fs::write(directory.path().join("file"), "old").unwrap();
             }
-            write_small(&destination, &small, b"bytes").unwrap();
+            write_small(&destination, &small, b"bytes", |_| ()).unwrap();
             let path = directory.path().join("file");
             assert_eq!(fs::read(&path).unwrap(), b"bytes");
             let metadata = fs::metadata(&path).unwrap();
@@ -291,7 +299,7 @@ mod tests {
                 std::time::UNIX_EPOCH + std::time::Duration::from_secs(7)
             );
             if !replaces {
-                let refused = write_small(&destination, &small, b"other").unwrap_err();
+                let refused = write_small(&destination, &small, b"other", |_| ()).unwrap_err();
                 assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
                 assert_eq!(fs::read(&path).unwrap(), b"bytes");
             }

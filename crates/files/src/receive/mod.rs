@@ -59,7 +59,10 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
         To::Stdout => None,
     };
     let (writer, reader) = accept(peer, progress)?;
-    let rules = destination.as_ref().map(|destination| destination.rules());
+    let asks = !options.dry_run && !options.list;
+    let rules = destination
+        .as_ref()
+        .map(|destination| destination.rules(Path::new(""), asks));
     let receiving = Receiving {
         destination,
         outbox: Outbox::default(),

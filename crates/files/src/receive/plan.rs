@@ -127,7 +127,12 @@ impl Planner<'_> {
             });
         };
         let made = destination.make_directory(&path, entry.mode);
+        // A new one has those of the one that it is in.
+        let rules = matches!(made, Ok(false)).then(|| destination.rules(&path, true));
         let mut state = self.receiving.state();
+        if let Some(rules) = rules {
+            state.manifest.set_rules(entry.id, rules);
+        }
         if made.is_err() {
             state.manifest.refuse_directory(entry.id);
             state.totals.failed += 1;
@@ -289,9 +294,14 @@ impl Planner<'_> {
         path: &Path,
         differs: bool,
     ) -> io::Result<Place> {
-        let Some(existing) = existing(destination, path)? else {
+        let Some(found) = existing(destination, path)? else {
             return Ok(Place::Free(path.to_owned()));
         };
+        if !differs && !self.take_place(&found) {
+            // By a name that the file system takes for the same, whatever is known of it.
+            return self.free_name(destination, entry, path);
+        }
+        let existing = found.existing;
         let rule = match &self.options.on_conflict {
             OnConflict::Skip => plan::OnConflict::Skip,
             OnConflict::Rename => plan::OnConflict::Rename,
@@ -337,11 +347,14 @@ impl Planner<'_> {
                 continue;
             }
             let other = path.with_file_name(OsStr::from_bytes(&other_name));
-            let there = existing(destination, &other)?;
-            let place = match plan::decide(entry, there.as_ref(), plan::OnConflict::Skip, false) {
+            let found = existing(destination, &other)?;
+            let there = found.as_ref().map(|found| &found.existing);
+            let place = match plan::decide(entry, there, plan::OnConflict::Skip, false) {
                 Decision::Create => Place::Free(other),
-                // Of an earlier transfer of the same file.
-                Decision::Skip(SkipReason::Same) => Place::Same(other),
+                // Of an earlier transfer of the same file, unless another entry of this one is stored there.
+                Decision::Skip(SkipReason::Same) if found.is_some_and(|found| self.take_place(&found)) => {
+                    Place::Same(other)
+                }
                 _ => continue,
             };
             // Entries that come later get other names.
@@ -361,6 +374,13 @@ impl Planner<'_> {
         Ok(Place::Skip)
     }
 
+    /// Takes the place of what was found for an entry; `false` where another entry of this transfer has it.
+    fn take_place(&self, found: &Found) -> bool {
+        found
+            .identity
+            .is_none_or(|identity| self.receiving.state().take_place(identity))
+    }
+
     fn make_link(&self, destination: &Destination, entry: &Entry, path: &Path, to: &[u8]) -> io::Result<()> {
         let to = Path::new(OsStr::from_bytes(to));
         if !self.options.links_all && !stays_inside(path, to) {
@@ -375,6 +395,9 @@ impl Planner<'_> {
         let (part, _) = beside(path);
         destination.clear(&part)?;
         destination.symlink(to.as_os_str(), path, &part, entry.modified_ns)?;
+        if let Ok(Some(found)) = existing(destination, path) {
+            self.take_place(&found);
+        }
         let path = path.display().to_string();
         self.receiving.stored(entry.id, path, 0, How::Sent);
         Ok(())
@@ -617,12 +640,19 @@ fn target(entry: &Entry, path: PathBuf) -> Target {
     }
 }
 
-/// What is at a path, as plans know it.
-fn existing(destination: &Destination, path: &Path) -> io::Result<Option<Existing>> {
+/// What is at a path.
+struct Found {
+    /// As plans know it.
+    existing: Existing,
+    /// Of what may be replaced; [`destination::Existing::identity`].
+    identity: Option<u64>,
+}
+
+fn existing(destination: &Destination, path: &Path) -> io::Result<Option<Found>> {
     let Some(found) = destination.existing(path)? else {
         return Ok(None);
     };
-    Ok(Some(match found.kind {
+    let existing = match found.kind {
         destination::Kind::File => Existing::File {
             size: found.size,
             modified_ns: found.modified,
@@ -632,6 +662,11 @@ fn existing(destination: &Destination, path: &Path) -> io::Result<Option<Existin
             target: destination.read_link(path)?.into_vec(),
         },
         destination::Kind::Other => Existing::Special,
+    };
+    let is_replaced = matches!(existing, Existing::File { .. } | Existing::Symlink { .. });
+    Ok(Some(Found {
+        existing,
+        identity: found.identity.filter(|_| is_replaced),
     }))
 }
 

@@ -2,6 +2,7 @@
 //! acknowledged.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -20,9 +21,9 @@ use super::write_back::WriteBack;
 use crate::carrier::Sockets;
 use crate::carrier::tcp::Listening;
 use crate::control::{Bell, Outbox};
-use crate::destination::Destination;
+use crate::destination::{self, Destination};
 use crate::error::TransferError;
-use crate::limits::PROBLEMS_MAX;
+use crate::limits::{PLACES_MAX, PROBLEMS_MAX};
 use crate::progress::{Counter, Event, How, Progress};
 
 pub(super) struct Receiving {
@@ -55,6 +56,8 @@ pub(super) struct State {
     pub(super) manifest: Manifest,
     pub(super) directories: HashMap<EntryId, Directory>,
     pub(super) turns: Turns,
+    /// What has its place, by [`destination::Existing::identity`].
+    places: HashSet<u64>,
     acks: BTreeMap<EntryId, Ranges>,
     stored: Ranges,
     pub(super) totals: Totals,
@@ -69,11 +72,22 @@ impl State {
             manifest: Manifest::new(rules),
             directories: HashMap::new(),
             turns: Turns::default(),
+            places: HashSet::new(),
             acks: BTreeMap::new(),
             stored: Ranges::new(),
             totals: Totals::default(),
             problems: Vec::new(),
         }
+    }
+
+    /// Takes a place for an entry; `false` where another entry of this transfer has it, by a name that the file system
+    /// takes for the same (FILE-22).
+    pub(super) fn take_place(&mut self, identity: u64) -> bool {
+        let is_free = !self.places.contains(&identity);
+        if is_free && self.places.len() < PLACES_MAX {
+            self.places.insert(identity);
+        }
+        is_free
     }
 }
 
@@ -181,6 +195,13 @@ impl Receiving {
     /// What has not been said of a file whose chunks are to come again: behind WANT it would be of those.
     pub(super) fn unacknowledge(&self, file: &Incoming) {
         self.state().acks.remove(&file.target.entry);
+    }
+
+    /// A file is about to get its place.
+    pub(super) fn take_place(&self, file: &File) {
+        if let Some(identity) = destination::identity_of(file) {
+            self.state().take_place(identity);
+        }
     }
 
     /// An entry is complete in its place.

@@ -160,7 +160,10 @@ fn a_file_that_was_made_in_the_place_meanwhile_stays() {
     }
     assert_eq!(file.complete_by_itself(), Progressed::Complete);
     fs::write(directory.path().join("file"), "the user's").unwrap();
-    assert_eq!(file.place().unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    assert_eq!(
+        file.place(|_| ()).unwrap_err().kind(),
+        io::ErrorKind::AlreadyExists
+    );
     assert_eq!(fs::read(directory.path().join("file")).unwrap(), b"the user's");
 }
 

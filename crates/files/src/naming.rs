@@ -1,0 +1,139 @@
+//! What the file system of a directory does with names (FILE-21, FILE-22). Some take names for the same that differ in
+//! case or in Unicode's composition: all of Windows', some of Apple's, those of networks, whatever FUSE brings, and of
+//! Linux's own single directories. Those tell by a flag of the directory; of others one asks by making a file of a
+//! name that nobody else has, and looking for it by another spelling.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use files_proto::name::{PARTIAL_SUFFIX, Rules};
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, fstatfs, ioctl_getflags, openat, statat, unlinkat};
+use rustix::io::Errno;
+
+use crate::destination::Destination;
+use crate::limits::MOUNTS_MAX;
+
+/// File systems of Windows, by what statfs(2) calls them: FAT, exFAT, NTFS and shares of SMB.
+const WINDOWS_FILE_SYSTEMS: [u32; 5] = [0x4d44, 0x2011_bab0, 0x7366_746e, 0xff53_4d42, 0xfe53_4d42];
+
+/// File systems whose directories tell by a flag: ext4 (and ext2 and ext3, which have none), F2FS, tmpfs.
+const TELLING_FILE_SYSTEMS: [u32; 3] = [0xef53, 0xf2f5_2010, 0x0102_1994];
+
+/// The flag of directories whose names are folded (`FS_CASEFOLD_FL`).
+const FOLDS: u32 = 0x4000_0000;
+
+/// What file systems that were asked do with names, by their devices.
+pub(crate) type Asked = Mutex<BTreeMap<u64, Rules>>;
+
+/// Names with which file systems were asked: several transfers may ask one at once.
+static NAMES: AtomicU64 = AtomicU64::new(0);
+
+impl Destination {
+    /// What the file system of the directory at `path` does with names; `asks`: by making a file where it does not
+    /// tell.
+    pub(crate) fn rules(&self, path: &Path, asks: bool) -> Rules {
+        let Ok(directory) = self.directory(path) else {
+            return Rules::default();
+        };
+        let Ok(system) = fstatfs(&directory) else {
+            return Rules::default();
+        };
+        let magic = u32::try_from(system.f_type & 0xffff_ffff).unwrap_or(0);
+        if TELLING_FILE_SYSTEMS.contains(&magic) {
+            let folds = ioctl_getflags(&directory).is_ok_and(|flags| flags.bits() & FOLDS != 0);
+            return Rules {
+                ignores_case: folds,
+                ignores_composition: folds,
+                windows: false,
+            };
+        }
+        let is_windows = WINDOWS_FILE_SYSTEMS.contains(&magic);
+        let known = Rules {
+            ignores_case: is_windows,
+            ignores_composition: false,
+            windows: is_windows,
+        };
+        let Some(device) = fstat(&directory).ok().map(|found| found.st_dev).filter(|_| asks) else {
+            return known;
+        };
+        let mut answers = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(rules) = answers.get(&device) {
+            return *rules;
+        }
+        let rules = ask(&directory, known);
+        if answers.len() < MOUNTS_MAX {
+            answers.insert(device, rules);
+        }
+        rules
+    }
+}
+
+/// Asks a file system of which so much is known.
+fn ask(directory: &OwnedFd, known: Rules) -> Rules {
+    let number = NAMES.fetch_add(1, Ordering::Relaxed);
+    let name = |middle: &str| format!(".{}-{number}-{middle}{PARTIAL_SUFFIX}", std::process::id());
+    // Of one that cannot have a name with an accent, the case is asked for alone.
+    let asked = spellings(directory, &name("\u{e9}"), &name("e\u{301}"));
+    let asked = asked.or_else(|_| spellings(directory, &name("e"), ""));
+    let Ok((ignores_case, ignores_composition)) = asked else {
+        return known;
+    };
+    let takes_colon = spellings(directory, &name("a:b"), "");
+    Rules {
+        ignores_case: known.ignores_case || ignores_case,
+        ignores_composition,
+        // By the kernel's exFAT, by FUSE's, and by file systems that speak of bytes.
+        windows: known.windows || matches!(takes_colon, Err(Errno::INVAL | Errno::NOENT | Errno::ILSEQ)),
+    }
+}
+
+/// Makes a file, and looks whether its name in upper case and `other` lead to it.
+fn spellings(directory: &OwnedFd, name: &str, other: &str) -> Result<(bool, bool), Errno> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = openat(directory, name, flags, Mode::from_raw_mode(0o600))?;
+    let leads = |other: &str| {
+        let (Ok(made), Ok(found)) = (fstat(&file), statat(directory, other, AtFlags::SYMLINK_NOFOLLOW))
+        else {
+            return false;
+        };
+        (made.st_dev, made.st_ino) == (found.st_dev, found.st_ino)
+    };
+    let answer = (
+        leads(&name.to_ascii_uppercase()),
+        !other.is_empty() && leads(other),
+    );
+    // What cannot be removed has a name that tells what it is.
+    let _ = unlinkat(directory, name, AtFlags::empty());
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// FILE-22: what folds names is in the system tests, which mount it.
+    #[test]
+    fn a_file_system_that_takes_every_name_for_itself_is_found_so_and_nothing_is_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let destination = Destination::open(directory.path()).unwrap();
+        fs::create_dir(directory.path().join("inner")).unwrap();
+        for path in ["", "inner", "none"] {
+            assert_eq!(
+                destination.rules(Path::new(path), true),
+                Rules::default(),
+                "{path}"
+            );
+        }
+        let opened = destination.directory(Path::new("inner")).unwrap();
+        assert_eq!(ask(&opened, Rules::default()), Rules::default());
+        let name = spellings(&opened, "name", "NAME");
+        assert_eq!(name, Ok((false, false)));
+        assert_eq!(spellings(&opened, "a/b", ""), Err(Errno::NOENT));
+        assert_eq!(fs::read_dir(directory.path().join("inner")).unwrap().count(), 0);
+    }
+}
