@@ -192,7 +192,14 @@ impl Destination {
         };
         match mkdirat(&directory, name, Mode::from_raw_mode(mode)) {
             Err(rustix::io::Errno::EXIST) => {
-                let mode = fstat(self.directory(path)?)?.st_mode;
+                let directory = match self.directory(path) {
+                    // The same error as for a file; a link is another thing to people.
+                    Err(_) if matches!(self.existing(path)?, Some(found) if found.kind == Kind::Symlink) => {
+                        return Err(rustix::io::Errno::LOOP.into());
+                    }
+                    other => other?,
+                };
+                let mode = fstat(directory)?.st_mode;
                 // It may have its group from the directory that it is in.
                 Ok(mode & 0o5777 == UNFINISHED_MODE)
             }

@@ -327,6 +327,10 @@ pub(super) fn reason_of(error: &io::Error) -> FailReason {
 
 /// What to do about it, for people.
 pub(super) fn sentence(error: &io::Error) -> String {
+    if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) {
+        return "a symbolic link is there, which is not followed; move it away, or receive into the directory that it leads to"
+            .to_owned();
+    }
     match error.kind() {
         io::ErrorKind::StorageFull => {
             "no space is left at the destination; free some and receive again to go on".to_owned()

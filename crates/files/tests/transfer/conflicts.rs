@@ -1,7 +1,7 @@
 //! Files and directories that are in the places of what is offered: what stays, what is replaced, and what is told.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -177,6 +177,26 @@ fn a_directory_in_whose_place_a_file_is_fails_with_what_is_in_it_and_both_ends_c
     );
     assert_eq!(fs::read(trial.to("name")).unwrap(), b"kept");
     assert_eq!(fs::read(trial.to("other")).unwrap(), b"new");
+}
+
+/// FILE-20.
+#[test]
+fn a_link_in_whose_place_a_directory_belongs_is_named_and_not_followed() {
+    let trial = Trial::new();
+    fs::create_dir(trial.from("name")).unwrap();
+    fs::write(trial.from("name/inner"), "new").unwrap();
+    fs::create_dir_all(trial.to("")).unwrap();
+    let outside = trial.directory.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    symlink(&outside, trial.to("name")).unwrap();
+    let report = trial.run();
+    assert_eq!(report.failed, 1, "{report:?}");
+    let (path, text) = &report.problems[0];
+    assert!(
+        path == "tree/name" && text.contains("a symbolic link is there"),
+        "{report:?}"
+    );
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
 }
 
 /// FILE-24.
