@@ -60,7 +60,7 @@ const PROGRAM: &str = "
 
 /// Calls that make, read and write what directories hold, with times and attributes.
 const FILES: &str = "
-    symlinkat linkat mknodat utimensat copy_file_range syncfs sync_file_range fadvise64 truncate sendfile splice tee
+    symlinkat linkat mknodat utimensat syncfs sync_file_range fadvise64 truncate sendfile splice tee
     getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr setxattr lsetxattr fsetxattr
 ";
 
