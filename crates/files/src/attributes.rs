@@ -5,7 +5,7 @@ use std::path::Path;
 
 use files_proto::Attribute;
 use files_proto::limits::{ATTRIBUTES_BYTES_MAX, ATTRIBUTES_MAX};
-use rustix::fs::{XattrFlags, fsetxattr, lgetxattr, llistxattr};
+use rustix::fs::{XattrFlags, fgetxattr, fsetxattr, lgetxattr, llistxattr};
 
 const PREFIX: &[u8] = b"user.";
 
@@ -43,6 +43,12 @@ pub(crate) fn apply(file: impl AsFd, attributes: &[Attribute]) {
         .iter()
         .filter(|attribute| attribute.name.starts_with(PREFIX))
     {
+        let mut value = vec![0; attribute.value.len() + 1];
+        if fgetxattr(&file, &attribute.name[..], &mut value[..]) == Ok(attribute.value.len())
+            && value.starts_with(&attribute.value)
+        {
+            continue;
+        }
         // A file system without them is no reason to have no file.
         let _ = fsetxattr(&file, &attribute.name[..], &attribute.value, XattrFlags::empty());
     }

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use files_proto::Attribute;
+use files_proto::plan::same_time;
 use rustix::fs::{
     Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Timespec, Timestamps,
     accessat, fchmod, fstat, futimens, linkat, mkdirat, openat2, readlinkat, renameat, renameat_with, statat,
@@ -332,6 +333,34 @@ impl Destination {
     pub(crate) fn finish(&self, file: BorrowedFd<'_>, mode: u32, modified: i64) -> io::Result<()> {
         fchmod(file, Mode::from_raw_mode(mode & 0o777 & !self.umask))?;
         Ok(futimens(file, &times(modified))?)
+    }
+
+    /// Gives a file that has the offered bytes what it lacks of the mode, within what the user allows, the time and the
+    /// attributes that are offered.
+    pub(crate) fn adopt(
+        &self,
+        path: &Path,
+        mode: u32,
+        modified: i64,
+        attributes: &[Attribute],
+    ) -> io::Result<()> {
+        let Some(found) = self.existing(path)?.filter(|found| found.kind == Kind::File) else {
+            return Ok(());
+        };
+        let mode = mode & 0o777 & !self.umask;
+        let (has_mode, has_time) = (found.mode & 0o777 == mode, same_time(found.modified, modified));
+        if has_mode && has_time && attributes.is_empty() {
+            return Ok(());
+        }
+        let file = self.read(path)?;
+        attributes::apply(&file, attributes);
+        if !has_mode {
+            fchmod(&file, Mode::from_raw_mode(mode))?;
+        }
+        if !has_time {
+            futimens(&file, &times(modified))?;
+        }
+        Ok(())
     }
 
     /// Where it is, as the user named it.

@@ -228,6 +228,15 @@ impl Planner<'_> {
             // Of a transfer that was killed right after its end; nothing is lost where it stays.
             let _ = destination.remove(&beside(path).1);
         }
+        if matches!(entry.kind, Kind::File { .. }) && !self.options.dry_run {
+            let attributes = self.attributes(entry);
+            let adopted = destination.adopt(path, entry.mode, entry.modified_ns, &attributes);
+            if let Err(error) = adopted {
+                // What is in it is complete.
+                let text = format!("it is there, and its mode, time or attributes cannot be set: {error}");
+                self.receiving.problem(path.display().to_string(), text);
+            }
+        }
         self.receiving.progress.add(Counter::BytesThere, size);
         self.receiving.progress.add(Counter::BytesDone, size);
         self.end_unsent(entry, path, How::There, SkipReason::Same);

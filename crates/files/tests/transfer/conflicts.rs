@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use files::{Answer, Conflict, OnConflict, Progress};
+use rustix::fs::XattrFlags;
 
 use crate::trial::{MIB, Trial, random};
 
@@ -125,6 +126,53 @@ fn files_of_the_same_size_are_compared_and_what_differs_is_a_conflict() {
             assert!(other.as_ref() == beside.map(of), "{what} {length}");
         }
     }
+}
+
+/// FILE-28: what is the same gets the mode and attributes that it has at the sender, and with checksums the time.
+#[test]
+fn a_mode_and_attributes_that_have_changed_alone_are_brought_over() {
+    let mut trial = Trial::new();
+    (trial.send.xattrs, trial.receive.xattrs) = (true, true);
+    let files = [("empty", 0), ("small", 10), ("large", 2 * MIB)];
+    for (name, length) in files {
+        fs::write(trial.from(name), random(3, length)).unwrap();
+    }
+    trial.run();
+    let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let mut has_attributes = true;
+    for (name, _) in files {
+        fs::set_permissions(trial.from(name), fs::Permissions::from_mode(0o500)).unwrap();
+        let set = rustix::fs::setxattr(trial.from(name), "user.new", b"value", XattrFlags::empty());
+        has_attributes &= set.is_ok();
+    }
+    for on_conflict in [OnConflict::Skip, OnConflict::Rename, OnConflict::Overwrite] {
+        trial.receive.on_conflict = on_conflict;
+        assert_eq!(trial.run().bytes_sent, 0);
+        trial.compare();
+    }
+    if has_attributes {
+        for (name, _) in files {
+            let mut value = [0; 8];
+            let length = rustix::fs::getxattr(trial.to(name), "user.new", &mut value[..]);
+            assert_eq!(&value[..length.unwrap()], b"value", "{name}");
+        }
+    } else {
+        eprintln!("attributes are left out: {} has none", trial.from("").display());
+    }
+    for (name, _) in files {
+        fs::File::open(trial.from(name))
+            .unwrap()
+            .set_modified(then)
+            .unwrap();
+    }
+    trial.receive.checksum = true;
+    assert_eq!(trial.run().bytes_sent, 0);
+    trial.compare();
+    // Nothing is changed by who only looks.
+    fs::set_permissions(trial.from("small"), fs::Permissions::from_mode(0o640)).unwrap();
+    trial.receive.dry_run = true;
+    trial.run();
+    assert_eq!(fs::metadata(trial.to("small")).unwrap().mode() & 0o777, 0o500);
 }
 
 /// FILE-28: a file here that is newer stays, where only newer ones are wanted.
