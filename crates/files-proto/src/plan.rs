@@ -4,6 +4,7 @@
 use crate::content::Address;
 use crate::entry::{Entry, Kind};
 use crate::journal::{Header, Journal};
+use crate::limits::PACKED_FILE_BYTES_MAX;
 use crate::ranges::Ranges;
 use crate::reason::SkipReason;
 
@@ -66,6 +67,8 @@ pub enum Decision {
 
 /// Decides on `entry` with `existing` in its place. `checksum`: size and time are not enough to call files the same.
 ///
+/// Another time alone is no other content: where such a file would be stored or asked about, both are compared first.
+///
 /// A directory never takes the place of something else, nor something else that of a directory: that would delete what
 /// nobody was asked about.
 #[must_use]
@@ -96,7 +99,13 @@ pub fn decide(
             if same_time(entry.modified_ns, *modified_ns) {
                 return Decision::Skip(SkipReason::Same);
             }
-            true
+            return match resolve(entry, existing, on_conflict, true) {
+                kept @ Decision::Skip(_) => kept,
+                _ if *size == 0 => Decision::Skip(SkipReason::Same),
+                // Its chunks are compared while it is stored.
+                Decision::Overwrite if *size > PACKED_FILE_BYTES_MAX => Decision::Overwrite,
+                _ => Decision::Compare,
+            };
         }
         (Kind::Symlink { target }, Existing::Symlink { target: there }) if target == there => {
             return Decision::Skip(SkipReason::Same);

@@ -246,8 +246,12 @@ impl Receiver {
             modified_ns: *modified_ns,
         });
         match decide(entry, existing.as_ref(), OnConflict::Overwrite, false) {
-            Decision::Create | Decision::Overwrite => {}
+            // It may want what it could compare.
+            Decision::Create | Decision::Overwrite | Decision::Compare => {}
             Decision::Skip(reason) => {
+                if let Some((_, modified_ns)) = disk.files.get_mut(&path) {
+                    *modified_ns = entry.modified_ns;
+                }
                 self.messages.push(Message::Skip {
                     entry: entry.id,
                     reason,

@@ -32,15 +32,17 @@ pub(super) enum Question {
         /// The file that may have them.
         candidate: Candidate,
     },
-    /// Whether what is in the place is the same file.
+    /// Whether a file here is the same.
     Same { path: PathBuf },
 }
 
 /// What a comparison has found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Compared {
     pub(super) entry: EntryId,
     pub(super) is_same: bool,
+    /// Of the file that is offered, for another comparison.
+    pub(super) addresses: Vec<Address>,
 }
 
 /// Where chunks may be.
@@ -58,7 +60,7 @@ pub(super) enum Candidate {
 impl Receiving {
     /// Holds the addresses of a file against what is here; what that says about the file in its place, where this was
     /// the question.
-    pub(super) fn compare(&self, asked: &Asked) -> Option<Compared> {
+    pub(super) fn compare(&self, asked: Asked) -> Option<Compared> {
         let destination = self.destination.as_ref()?;
         match &asked.question {
             Question::Chunks { file, candidate } => {
@@ -70,6 +72,7 @@ impl Receiving {
                 is_same: destination
                     .read(path)
                     .is_ok_and(|file| self.is_same(&file, asked.size, &asked.addresses)),
+                addresses: asked.addresses,
             }),
         }
     }

@@ -7,6 +7,7 @@ mod elsewhere;
 mod file;
 mod hands;
 mod journal_file;
+mod kept;
 mod lane;
 mod ordered;
 mod placing;
@@ -105,7 +106,7 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
         let (to_tell, told) = mpsc::channel::<Compared>();
         scope.spawn(move || {
             while let Ok(asked) = compared.recv() {
-                if let Some(compared) = receiving.compare(&asked) {
+                if let Some(compared) = receiving.compare(asked) {
                     // Who is to be told ends with the transfer.
                     let _ = to_tell.send(compared);
                     receiving.bell.ring();
@@ -126,6 +127,7 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
                 elsewhere: Elsewhere::default(),
                 asked: HashMap::new(),
                 unsure: HashMap::new(),
+                ready: Vec::new(),
             },
             to_compare,
             compared: told,
@@ -313,6 +315,10 @@ impl Conversation<'_, '_> {
             }
             while let Ok(compared) = self.compared.try_recv() {
                 self.planner.compared(compared);
+            }
+            for asked in self.planner.ready.drain(..) {
+                // The thread that compares ends with us.
+                let _ = self.to_compare.send(asked);
             }
             self.turn();
         }

@@ -2,26 +2,23 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use files_proto::content::{Address, chunk_address, chunk_count, chunk_length};
-use files_proto::journal::Journal;
+use files_proto::content::{Address, chunk_count, chunk_length};
 use files_proto::limits::{CHUNK_BYTES, PACKED_FILE_BYTES_MAX};
 use files_proto::manifest::{ManifestError, Offered, Refused};
 use files_proto::message::Message;
-use files_proto::name::{PARTIAL_SUFFIX, numbered, partial_names, target_stays_inside};
-use files_proto::plan::{self, Decision, Existing, Resume};
+use files_proto::name::{numbered, partial_names, target_stays_inside};
+use files_proto::plan::{self, Decision, Existing};
 use files_proto::{Entry, EntryId, FailReason, Kind, Ranges, SkipReason};
 
 use super::compare::{Asked, Candidate, Compared, Question};
 use super::elsewhere::Elsewhere;
 use super::file::{Incoming, Output, Part, Target};
-use super::journal_file::JournalFile;
+use super::kept::{Kept, former, kept};
 use super::ordered::Ordered;
 use super::shared::{Directory, Receiving, Small, reason_of, sentence};
 use crate::destination::{self, Destination};
@@ -42,23 +39,48 @@ pub(super) struct Planner<'a> {
     pub(super) asked: HashMap<EntryId, Asked>,
     /// Files in whose places are others, of which is not known yet whether they are the same.
     pub(super) unsure: HashMap<EntryId, Unsure>,
+    /// Files whose addresses are known, to be compared.
+    pub(super) ready: Vec<Asked>,
 }
 
 /// An entry that waits for a comparison.
 pub(super) struct Unsure {
     entry: Entry,
+    /// Its place.
     path: PathBuf,
+    /// The file that it is compared with.
+    candidate: PathBuf,
+    /// With that file, and should it differ.
+    tried: Tried,
+}
+
+/// What has been tried for an entry with another file in its place.
+#[derive(Clone, Default)]
+struct Tried {
+    /// The number of the last file that it was compared with: 1 is the one in its place, 2 that of the next name.
+    number: u32,
+    /// Of all its chunks, once they were asked for.
+    addresses: Vec<Address>,
+    /// What somebody decided.
+    answer: Option<plan::OnConflict>,
 }
 
 /// Something in the place of an entry, or not.
 enum Place {
-    Free(PathBuf),
+    Free {
+        path: PathBuf,
+        /// A file that may have some of its chunks.
+        like: Option<PathBuf>,
+    },
     /// To be replaced.
     Taken(PathBuf),
     /// What is offered is there.
     Same(PathBuf),
     /// To be compared with what is there.
-    Unsure,
+    Unsure {
+        candidate: PathBuf,
+        tried: Tried,
+    },
     Skip,
     Blocked(&'static str),
 }
@@ -101,7 +123,7 @@ impl Planner<'_> {
         } else if self.receiving.destination.is_none() && !self.options.dry_run {
             self.plan_output(&entry, path);
         } else {
-            self.plan_placed(&entry, path, false);
+            self.plan_placed(&entry, path, Tried::default());
         }
         Ok(())
     }
@@ -178,8 +200,9 @@ impl Planner<'_> {
         self.receiving.progress.add(Counter::BytesTotal, size);
     }
 
-    /// `differs`: what is in its place has been compared, and is another file.
-    fn plan_placed(&mut self, entry: &Entry, path: PathBuf, differs: bool) {
+    /// `tried`: files that it was compared with are others.
+    fn plan_placed(&mut self, entry: &Entry, path: PathBuf, tried: Tried) {
+        let is_first = tried.number == 0;
         let Some(destination) = &self.receiving.destination else {
             return self.offer(entry, &path, entry.size());
         };
@@ -188,18 +211,25 @@ impl Planner<'_> {
             self.receiving
                 .fail(entry.id, &path, reason_of(error), &sentence(error));
         };
-        let place = match self.place(destination, entry, &path, differs) {
+        let place = match self.place(destination, entry, &path, tried) {
             Ok(place) => place,
             Err(error) => return fail(&path, &error),
         };
         // Once, also where it was compared meanwhile.
-        if !differs && !matches!(entry.kind, Kind::Symlink { .. }) {
+        if is_first && !matches!(entry.kind, Kind::Symlink { .. }) {
             self.count(entry.size());
         }
-        let (path, is_taken) = match place {
-            Place::Unsure => return self.ask_whether_same(entry, path),
-            Place::Free(path) => (path, false),
-            Place::Taken(path) => (path, true),
+        let (path, is_taken, like) = match place {
+            Place::Unsure { candidate, tried } => {
+                return self.ask_whether_same(Unsure {
+                    entry: entry.clone(),
+                    path,
+                    candidate,
+                    tried,
+                });
+            }
+            Place::Free { path, like } => (path, false, like),
+            Place::Taken(path) => (path, true, None),
             Place::Same(path) => return self.end_same(destination, entry, &path),
             Place::Skip => return self.end_unsent(entry, &path, How::Skipped, SkipReason::Conflict),
             Place::Blocked(text) => {
@@ -215,7 +245,13 @@ impl Planner<'_> {
             Kind::File { size } if *size <= PACKED_FILE_BYTES_MAX => {
                 self.begin_small(destination, entry, &path, is_taken)
             }
-            _ => self.begin_file(destination, entry, &path, is_taken),
+            _ => {
+                let candidate = match is_taken {
+                    true => Some(Candidate::Replaced),
+                    false => like.map(Candidate::Elsewhere),
+                };
+                self.begin_file(destination, entry, &path, candidate)
+            }
         };
         if let Err(error) = begun {
             fail(&path, &error);
@@ -242,12 +278,23 @@ impl Planner<'_> {
         self.end_unsent(entry, path, How::There, SkipReason::Same);
     }
 
-    /// Asks for the addresses of a file, to know whether that in its place is the same.
-    fn ask_whether_same(&mut self, entry: &Entry, path: PathBuf) {
-        let question = Question::Same { path: path.clone() };
-        self.ask(entry.id, entry.size(), question);
-        let entry = entry.clone();
-        self.unsure.insert(entry.id, Unsure { entry, path });
+    /// Asks for the addresses of a file, once, to know whether one that is here is the same.
+    fn ask_whether_same(&mut self, mut unsure: Unsure) {
+        let (entry, size) = (unsure.entry.id, unsure.entry.size());
+        let question = Question::Same {
+            path: unsure.candidate.clone(),
+        };
+        let addresses = std::mem::take(&mut unsure.tried.addresses);
+        self.unsure.insert(entry, unsure);
+        if addresses.is_empty() {
+            return self.ask(entry, size, question);
+        }
+        self.ready.push(Asked {
+            entry,
+            size,
+            question,
+            addresses,
+        });
     }
 
     fn ask(&mut self, entry: EntryId, size: u64, question: Question) {
@@ -264,13 +311,35 @@ impl Planner<'_> {
     /// A file has been compared with that in its place.
     pub(super) fn compared(&mut self, compared: Compared) {
         // The sender may have given it up meanwhile.
-        let Some(Unsure { entry, path }) = self.unsure.remove(&compared.entry) else {
+        let Some(unsure) = self.unsure.remove(&compared.entry) else {
             return;
         };
-        match self.receiving.destination.clone().filter(|_| compared.is_same) {
-            Some(destination) => self.end_same(&destination, &entry, &path),
-            None => self.plan_placed(&entry, path, true),
+        let Unsure {
+            entry,
+            path,
+            candidate,
+            mut tried,
+        } = unsure;
+        let is_same = compared.is_same && (tried.number == 1 || self.reserve(&entry, &candidate));
+        match self.receiving.destination.clone().filter(|_| is_same) {
+            Some(destination) => self.end_same(&destination, &entry, &candidate),
+            None => {
+                tried.addresses = compared.addresses;
+                self.plan_placed(&entry, path, tried);
+            }
         }
+    }
+
+    /// Takes the name of a file that is the offered one; `false` where another entry has been offered for it meanwhile.
+    fn reserve(&self, entry: &Entry, path: &Path) -> bool {
+        let name = path.file_name().unwrap_or_default().as_bytes();
+        let found = self
+            .receiving
+            .destination
+            .as_ref()
+            .and_then(|destination| existing(destination, path).ok()?);
+        found.is_some_and(|found| self.take_place(&found))
+            && self.receiving.state().manifest.reserve(entry.id, name)
     }
 
     /// The sender has given up an entry, for this reason.
@@ -295,20 +364,25 @@ impl Planner<'_> {
         self.receiving.skip(entry.id, reason);
     }
 
-    /// Looks at what is in the place, and decides by the user's rule; `differs`: it has been compared already.
+    /// Looks at what is in the place, and decides by the user's rule.
     fn place(
         &self,
         destination: &Destination,
         entry: &Entry,
         path: &Path,
-        differs: bool,
+        mut tried: Tried,
     ) -> io::Result<Place> {
-        let Some(found) = existing(destination, path)? else {
-            return Ok(Place::Free(path.to_owned()));
+        let free = || Place::Free {
+            path: path.to_owned(),
+            like: None,
         };
+        let Some(found) = existing(destination, path)? else {
+            return Ok(free());
+        };
+        let differs = tried.number > 0;
         if !differs && !self.take_place(&found) {
             // By a name that the file system takes for the same, whatever is known of it.
-            return self.free_name(destination, entry, path);
+            return self.free_name(destination, entry, path, tried);
         }
         let existing = found.existing;
         let rule = match &self.options.on_conflict {
@@ -322,7 +396,7 @@ impl Planner<'_> {
             Decision::Compare if differs => plan::resolve(entry, &existing, rule, true),
             decision => decision,
         };
-        let mut decision = decide(rule);
+        let mut decision = decide(tried.answer.unwrap_or(rule));
         if decision == Decision::Ask
             && let OnConflict::Ask(ask) = &self.options.on_conflict
         {
@@ -331,26 +405,51 @@ impl Planner<'_> {
                 Answer::Rename => plan::OnConflict::Rename,
                 Answer::Overwrite => plan::OnConflict::Overwrite,
             };
+            tried.answer = Some(answer);
             decision = decide(answer);
         }
         match decision {
-            Decision::Create => Ok(Place::Free(path.to_owned())),
+            Decision::Create => Ok(free()),
             Decision::Skip(SkipReason::Same) => Ok(Place::Same(path.to_owned())),
             Decision::Skip(_) if matches!(existing, Existing::Directory | Existing::Special) => Ok(
                 Place::Blocked("something that is no file is in its place; move it away"),
             ),
             Decision::Skip(_) | Decision::Ask | Decision::Merge => Ok(Place::Skip),
-            Decision::Compare => Ok(Place::Unsure),
+            Decision::Compare => {
+                tried.number = 1;
+                Ok(Place::Unsure {
+                    candidate: path.to_owned(),
+                    tried,
+                })
+            }
             // Its addresses are compared, and only what differs is sent.
             Decision::Overwrite => Ok(Place::Taken(path.to_owned())),
-            Decision::Rename => self.free_name(destination, entry, path),
+            Decision::Rename => {
+                let place = self.free_name(destination, entry, path, tried)?;
+                let is_file = matches!(existing, Existing::File { .. });
+                Ok(match place {
+                    // Of what differs only that is sent (FILE-29).
+                    Place::Free { path: other, .. } if is_file => Place::Free {
+                        path: other,
+                        like: Some(path.to_owned()),
+                    },
+                    place => place,
+                })
+            }
         }
     }
 
-    /// The lowest number that is free both on the disk and of what is offered (FILE-22).
-    fn free_name(&self, destination: &Destination, entry: &Entry, path: &Path) -> io::Result<Place> {
+    /// The lowest number that is free both on the disk and of what is offered (FILE-22), or in whose place a file is
+    /// that may be the same.
+    fn free_name(
+        &self,
+        destination: &Destination,
+        entry: &Entry,
+        path: &Path,
+        mut tried: Tried,
+    ) -> io::Result<Place> {
         let name = path.file_name().unwrap_or_default().as_bytes();
-        for number in 2..u32::MAX {
+        for number in 2.max(tried.number + 1)..u32::MAX {
             let other_name = numbered(name, number);
             if !self.receiving.state().manifest.is_free(entry.id, &other_name) {
                 continue;
@@ -358,8 +457,18 @@ impl Planner<'_> {
             let other = path.with_file_name(OsStr::from_bytes(&other_name));
             let found = existing(destination, &other)?;
             let there = found.as_ref().map(|found| &found.existing);
-            let place = match plan::decide(entry, there, plan::OnConflict::Skip, false) {
-                Decision::Create => Place::Free(other),
+            let place = match plan::decide(entry, there, plan::OnConflict::Rename, self.options.checksum) {
+                Decision::Create => Place::Free {
+                    path: other,
+                    like: None,
+                },
+                Decision::Compare => {
+                    tried.number = number;
+                    return Ok(Place::Unsure {
+                        candidate: other,
+                        tried,
+                    });
+                }
                 // Of an earlier transfer of the same file, unless another entry of this one is stored there.
                 Decision::Skip(SkipReason::Same) if found.is_some_and(|found| self.take_place(&found)) => {
                     Place::Same(other)
@@ -372,7 +481,7 @@ impl Planner<'_> {
                     "more names are offered at once than are remembered",
                 ));
             }
-            if let Place::Free(other) = &place {
+            if let Place::Free { path: other, .. } = &place {
                 self.receiving.progress.tell(Event::Renamed {
                     from: path.display().to_string(),
                     to: other.display().to_string(),
@@ -468,11 +577,11 @@ impl Planner<'_> {
         destination: &Arc<Destination>,
         entry: &Entry,
         path: &Path,
-        is_taken: bool,
+        mut candidate: Option<Candidate>,
     ) -> io::Result<()> {
         let mut target = target(entry, path.to_owned());
         target.attributes = self.attributes(entry);
-        target.replaces = is_taken;
+        target.replaces = matches!(candidate, Some(Candidate::Replaced));
         self.receiving.progress.set_current(&path.display().to_string());
         // Nobody else writes what is looked at here.
         let claimed = destination.claim(&target.part)?;
@@ -482,7 +591,6 @@ impl Planner<'_> {
         };
         let mut kept_journal_bytes = None;
         let mut known = BTreeMap::new();
-        let mut candidate = is_taken.then_some(Candidate::Replaced);
         match kept {
             Kept::Same(journal) => {
                 kept_journal_bytes = Some(journal.valid_bytes);
@@ -586,49 +694,6 @@ impl Receiving {
         let entry = file.target.entry;
         file.want_window(|chunks| self.outbox.push(&Message::Want { entry, chunks }))
     }
-}
-
-/// What lies beside the place, of a transfer that ended early.
-enum Kept {
-    Nothing,
-    /// Chunks of the same file.
-    Same(Journal),
-    /// Chunks of the file as it was.
-    Other,
-}
-
-fn kept(destination: &Destination, target: &Target, part: &File, size: u64) -> Kept {
-    let Some(journal) = JournalFile::read(destination, &target.journal) else {
-        return Kept::Nothing;
-    };
-    let has_size = part.metadata().is_ok_and(|metadata| metadata.len() == size);
-    match plan::resume(size, target.modified, &journal) {
-        Resume::Missing(_) if has_size && has_unsynced(part, size, &journal) => Kept::Same(journal),
-        Resume::Nothing => Kept::Nothing,
-        Resume::Missing(_) | Resume::Compare => Kept::Other,
-    }
-}
-
-/// Whether the chunks that may not have reached the disk are in the part (FILE-26): at most what write-back leaves.
-fn has_unsynced(part: &File, size: u64, journal: &Journal) -> bool {
-    if journal.unsynced.is_empty() {
-        return true;
-    }
-    let only = chunk_count(size) == 1;
-    let mut buffer = vec![0; CHUNK_BYTES as usize];
-    journal.unsynced.iter().all(|index| {
-        let bytes = &mut buffer[..usize::try_from(chunk_length(size, *index)).unwrap_or(0)];
-        part.read_exact_at(bytes, index * CHUNK_BYTES).is_ok()
-            && journal.chunks.get(index) == Some(&chunk_address(*index, only, bytes))
-    })
-}
-
-/// The name of a part that is of use once more: one that no other part has, because it would be that of a name that is
-/// reserved (FILE-20).
-fn former(part: &Path) -> PathBuf {
-    let mut name = part.file_name().unwrap_or_default().to_owned();
-    name.push(PARTIAL_SUFFIX);
-    part.with_file_name(name)
 }
 
 fn target(entry: &Entry, path: PathBuf) -> Target {

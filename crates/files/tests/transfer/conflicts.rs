@@ -175,6 +175,76 @@ fn a_mode_and_attributes_that_have_changed_alone_are_brought_over() {
     assert_eq!(fs::metadata(trial.to("small")).unwrap().mode() & 0o777, 0o500);
 }
 
+/// FILE-28, FILE-29: without anybody to ask, too, of a file that is there only what differs comes; of one whose time
+/// alone is another nothing, wherever it was stored before.
+#[test]
+fn what_is_there_by_another_time_is_not_stored_twice_and_chunks_of_what_differs_are_taken_from_it() {
+    let lengths = [0, 10, 64 << 10, (64 << 10) + 1, 3 * MIB + 5];
+    let then = |seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000 + seconds);
+    for rule in [
+        OnConflict::Rename,
+        OnConflict::Overwrite,
+        OnConflict::Newer,
+        OnConflict::Ask(Arc::new(|_: &Conflict| panic!("nothing is in doubt"))),
+    ] {
+        let mut trial = Trial::new();
+        trial.receive.on_conflict = rule;
+        let touch = |trial: &Trial, seconds| {
+            for length in lengths {
+                let file = fs::File::open(trial.from(&length.to_string())).unwrap();
+                file.set_modified(then(seconds)).unwrap();
+            }
+        };
+        for length in lengths {
+            fs::write(trial.from(&length.to_string()), random(5, length)).unwrap();
+        }
+        touch(&trial, 0);
+        trial.run();
+        touch(&trial, 5);
+        let report = trial.run();
+        assert_eq!(
+            (report.bytes_sent, report.failed),
+            (0, 0),
+            "{:?}",
+            trial.receive.on_conflict
+        );
+        trial.compare();
+        // Its time is the sender's by now: nothing is read.
+        assert_eq!(trial.run().bytes_sent, 0);
+    }
+    let mut trial = Trial::new();
+    trial.receive.on_conflict = OnConflict::Rename;
+    fs::create_dir(trial.to("")).unwrap();
+    let mut bytes = random(6, 4 * MIB + 9);
+    let small = random(7, 20);
+    fs::write(trial.to("large"), &bytes).unwrap();
+    fs::write(trial.to("small"), random(8, 20)).unwrap();
+    bytes[MIB + 3] ^= 1;
+    fs::write(trial.from("large"), &bytes).unwrap();
+    fs::write(trial.from("small"), &small).unwrap();
+    assert_eq!(
+        trial.run().chunks_sent,
+        2,
+        "a chunk that differs, and a small file"
+    );
+    // Under the names that they have by then, they are found at any time, behind others of their size.
+    fs::rename(trial.to("small (2)"), trial.to("small (4)")).unwrap();
+    for (number, seed) in [(2, 9), (3, 10)] {
+        fs::write(trial.to(&format!("small ({number})")), random(seed, 20)).unwrap();
+    }
+    for name in ["large", "small"] {
+        fs::File::open(trial.from(name))
+            .unwrap()
+            .set_modified(then(9))
+            .unwrap();
+    }
+    let report = trial.run();
+    assert_eq!((report.bytes_sent, report.failed), (0, 0), "{report:?}");
+    assert_eq!(fs::read(trial.to("small (4)")).unwrap(), small);
+    assert!(fs::read(trial.to("large (2)")).unwrap() == bytes);
+    assert_eq!(fs::read_dir(trial.to("")).unwrap().count(), 6);
+}
+
 /// FILE-28: a file here that is newer stays, where only newer ones are wanted.
 #[test]
 fn a_newer_file_of_the_same_size_stays_where_checksums_are_compared() {
