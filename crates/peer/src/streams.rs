@@ -166,11 +166,13 @@ impl AsyncWrite for SendStream {
 const COPIED_BYTES_MAX: usize = 64 << 10;
 
 /// The peer's side of a stream. Dropped before its end, it is stopped with code 0. A stream that has come whole can be
-/// read also after the connection has ended.
+/// read also after the connection has ended. One that was cut short gives the same error to every further read, so that
+/// its end is not taken for the whole.
 pub struct ReceiveStream {
     handle: Arc<Handle>,
     stream: StreamId,
-    is_over: bool,
+    /// What every further read tells: the end, or what cut the stream short.
+    end: Option<Result<(), StreamError>>,
 }
 
 impl ReceiveStream {
@@ -183,14 +185,15 @@ impl ReceiveStream {
         Self {
             handle,
             stream,
-            is_over: false,
+            end: None,
         }
     }
 
-    /// The next bytes, at most `length_max`, without a copy; `None` at the end.
+    /// The next bytes, at most `length_max`, without a copy; `None` at the end, and after [`Self::stop`].
     ///
     /// # Errors
-    /// [`StreamError`] where the peer reset the stream, or the connection has ended before its end came.
+    /// [`StreamError`] where the peer reset the stream, or the connection has ended before its end came; the same each
+    /// time.
     pub async fn read_chunk(&mut self, length_max: usize) -> Result<Option<Bytes>, StreamError> {
         poll_fn(|context| self.poll_read_chunk(context, length_max)).await
     }
@@ -200,8 +203,8 @@ impl ReceiveStream {
         context: &Context<'_>,
         length_max: usize,
     ) -> Poll<Result<Option<Bytes>, StreamError>> {
-        if self.is_over {
-            return Poll::Ready(Ok(None));
+        if let Some(end) = self.end {
+            return Poll::Ready(end.map(|()| None));
         }
         let key = self.handle.key;
         let read =
@@ -218,13 +221,18 @@ impl ReceiveStream {
                     }
                     Err(error) => Poll::Ready(Err(error)),
                 });
-        self.is_over = matches!(read, Poll::Ready(Ok(None) | Err(_)));
+        self.end = match read {
+            Poll::Ready(Ok(None)) => Some(Ok(())),
+            Poll::Ready(Err(error)) => Some(Err(error)),
+            Poll::Ready(Ok(Some(_))) | Poll::Pending => None,
+        };
         read
     }
 
     /// Tells the peer to send no more, with a code below 0xff00.
     pub fn stop(&mut self, code: u32) {
-        if !std::mem::replace(&mut self.is_over, true) {
+        if self.end.is_none() {
+            self.end = Some(Ok(()));
             let key = self.handle.key;
             self.handle
                 .shared()

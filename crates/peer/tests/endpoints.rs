@@ -184,6 +184,36 @@ async fn resets_stops_and_ends_are_told() {
 }
 
 #[tokio::test]
+async fn a_stream_that_was_cut_short_is_never_read_to_an_end() {
+    in_time(async {
+        let (_one, _two, to_two, to_one) = pair().await;
+        let mut streams = Vec::new();
+        for _ in 0..2 {
+            let mut sending = to_two.open_one_way(0).await.unwrap();
+            sending.write_chunk(Bytes::from_static(b"abc")).await.unwrap();
+            let mut receiving = to_one.accept_one_way().await.unwrap();
+            assert_eq!(receiving.read_chunk(10).await.unwrap().unwrap(), "abc");
+            streams.push((sending, receiving));
+        }
+        let (mut lost_sending, mut lost) = streams.pop().unwrap();
+        let (mut reset_sending, mut reset) = streams.pop().unwrap();
+        reset_sending.reset(5);
+        for _ in 0..3 {
+            assert_eq!(reset.read_chunk(10).await, Err(StreamError::Reset(5)));
+            let error = reset.read_to_end(&mut Vec::new()).await.unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+        }
+        to_two.close(0, "");
+        for _ in 0..3 {
+            assert_eq!(lost.read_chunk(10).await, Err(StreamError::Closed));
+            assert!(lost.read_to_end(&mut Vec::new()).await.is_err());
+        }
+        assert!(lost_sending.write_all(b"more").await.is_err());
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_stream_that_is_stopped_before_it_is_accepted_tells_so() {
     in_time(async {
         let (_one, _two, to_two, to_one) = pair().await;
