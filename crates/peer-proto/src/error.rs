@@ -40,8 +40,10 @@ pub enum ConnectError {
 /// Why a message was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// The messages that wait and are under way fill the bound; an event follows when there is room.
-    #[error("too much is under way to this peer: wait for room")]
+    /// The messages that wait and are under way fill the bound. Room comes as the peer acknowledges some.
+    #[error(
+        "as much is under way to this peer as may be: wait for room with `send().await`, or try again later"
+    )]
     Full,
     /// It is longer than messages may be.
     #[error("the message has {bytes} bytes, and messages to this peer at most {max}: use a stream")]

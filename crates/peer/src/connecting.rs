@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use peer_proto::{Attempt, PeerId, PeerKey};
 
-use crate::error::ConnectError;
+use crate::error::{AskedRendezvous, ConnectError, Unreached};
 use crate::handle::{Handle, Peer};
 use crate::limits::LAN_SEARCH_TIME;
 use crate::shared::State;
@@ -35,11 +35,15 @@ impl Connecting {
         let handle = &self.handle;
         poll_fn(|context| {
             let mut state = handle.shared().lock();
-            let Some(face) = state.faces.get_mut(&handle.key) else {
+            let Some(face) = state.faces.get(&handle.key) else {
                 return Poll::Ready(Err(ConnectError::EndpointClosed));
             };
-            if let Some(failures) = &face.failures {
-                return Poll::Ready(Err(ConnectError::Unreachable(failures.clone())));
+            if let Some(failures) = face.failures.clone() {
+                return Poll::Ready(Err(ConnectError::Unreachable(Unreached {
+                    failures,
+                    rendezvous: state.asked_rendezvous(),
+                    asked_lan: state.lan.finds,
+                })));
             }
             if face.id.is_some() {
                 return Poll::Ready(Ok(()));
@@ -47,7 +51,9 @@ impl Connecting {
             if face.closed.is_some() {
                 return Poll::Ready(Err(ConnectError::EndpointClosed));
             }
-            face.state.wait(context.waker());
+            if let Some(face) = state.faces.get_mut(&handle.key) {
+                face.state.wait(context.waker());
+            }
             Poll::Pending
         })
         .await?;
@@ -102,5 +108,13 @@ impl State {
         };
         let asks = self.lan.finds && self.lan.search(now, peers, peer, id);
         Ok((peer, asks))
+    }
+    /// Whether the rendezvous can be asked for peers at present.
+    fn asked_rendezvous(&self) -> AskedRendezvous {
+        match &self.meetings {
+            None => AskedRendezvous::NotUsed,
+            Some(meetings) if meetings.observed().is_some() => AskedRendezvous::Registered,
+            Some(meetings) => AskedRendezvous::NotRegistered(meetings.problem().cloned()),
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! What can fail, one error for each operation.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -37,19 +38,75 @@ pub enum ConnectError {
     #[error(transparent)]
     Addresses(#[from] peer_proto::ConnectError),
     /// No address led to the peer.
-    #[error("the peer was not reached{}", list(.0))]
-    Unreachable(Vec<Failure>),
+    #[error("{0}")]
+    Unreachable(Unreached),
     /// The endpoint was closed meanwhile.
     #[error("the endpoint is closed")]
     EndpointClosed,
 }
 
-fn list(failures: &[Failure]) -> String {
-    if failures.is_empty() {
-        return ": no address of it is known; is it registered at the same rendezvous?".to_owned();
+/// A peer that was not reached, and who was asked where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unreached {
+    /// What became of each address that was tried; empty where none became known.
+    pub failures: Vec<Failure>,
+    /// Whether the rendezvous could be asked at the end.
+    pub rendezvous: AskedRendezvous,
+    /// The local network was asked ([`crate::Builder::find_on_lan`]).
+    pub asked_lan: bool,
+}
+
+/// Whether a rendezvous could be asked where a peer is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AskedRendezvous {
+    /// The endpoint has none ([`crate::Builder::rendezvous`]).
+    NotUsed,
+    /// The endpoint is registered there.
+    Registered,
+    /// The endpoint is not registered there, so that it could not ask; and why, as far as something went wrong.
+    NotRegistered(Option<RendezvousProblem>),
+}
+
+impl fmt::Display for Unreached {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("the peer was not reached")?;
+        let unregistered = match &self.rendezvous {
+            AskedRendezvous::NotRegistered(Some(problem)) => Some(problem.to_string()),
+            AskedRendezvous::NotRegistered(None) => Some("it has not answered yet".to_owned()),
+            AskedRendezvous::NotUsed | AskedRendezvous::Registered => None,
+        };
+        if !self.failures.is_empty() {
+            let each: Vec<String> = self.failures.iter().map(Failure::to_string).collect();
+            write!(formatter, " at any address: {}", each.join("; "))?;
+            return unregistered.map_or(Ok(()), |why| {
+                write!(
+                    formatter,
+                    "; the rendezvous was not asked, because this endpoint is not registered there: {why}"
+                )
+            });
+        }
+        let nobody_on_lan = match self.asked_lan {
+            true => "nobody on the local network says where it is, and ",
+            false => "",
+        };
+        match (unregistered, &self.rendezvous) {
+            (Some(why), _) => write!(
+                formatter,
+                ": {nobody_on_lan}the rendezvous was not asked, because this endpoint is not registered there: {why}"
+            ),
+            (None, AskedRendezvous::Registered) => write!(
+                formatter,
+                ": {nobody_on_lan}the rendezvous knows no address of it; is it registered at the same rendezvous?"
+            ),
+            (None, _) if self.asked_lan => formatter.write_str(
+                ": nobody on the local network says where it is; does it run there and announce itself? Elsewhere, give \
+                 an address, or use a rendezvous",
+            ),
+            (None, _) => formatter.write_str(": no address of it is known; give one, or use a rendezvous"),
+        }
     }
-    let each: Vec<String> = failures.iter().map(Failure::to_string).collect();
-    format!(" at any address: {}", each.join("; "))
 }
 
 /// Why there is no number for a guest.
@@ -146,4 +203,57 @@ pub enum KeyFileError {
     /// The system gives no random bytes.
     #[error("the system gives no random bytes")]
     NoRandomness,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_is_not_reached_is_told_with_who_was_asked_and_what_hindered_that() {
+        let failure = Failure {
+            address: "192.0.2.1:9".parse().unwrap(),
+            reason: CloseReason::TimedOut,
+        };
+        let told = |failures: &[&Failure], rendezvous, asked_lan| {
+            let failures = failures.iter().map(|failure| (*failure).clone()).collect();
+            let unreached = Unreached {
+                failures,
+                rendezvous,
+                asked_lan,
+            };
+            ConnectError::Unreachable(unreached).to_string()
+        };
+        let no_room = || AskedRendezvous::NotRegistered(Some(RendezvousProblem::NoRoom));
+        for (text, expected, wrong) in [
+            (
+                told(&[], AskedRendezvous::NotUsed, true),
+                "local network",
+                "same rendezvous",
+            ),
+            (
+                told(&[], AskedRendezvous::Registered, false),
+                "same rendezvous",
+                "local",
+            ),
+            (told(&[], no_room(), true), "has no room", "same rendezvous"),
+            (
+                told(&[], AskedRendezvous::NotRegistered(None), false),
+                "has not answered",
+                "local network",
+            ),
+            (
+                told(&[&failure], no_room(), false),
+                "has no room",
+                "local network",
+            ),
+            (
+                told(&[&failure], AskedRendezvous::Registered, true),
+                "192.0.2.1:9",
+                "rendezvous",
+            ),
+        ] {
+            assert!(text.contains(expected) && !text.contains(wrong), "{text}");
+        }
+    }
 }

@@ -110,7 +110,8 @@ pub use bytes::Bytes;
 pub use connecting::Connecting;
 pub use endpoint::{Builder, Endpoint};
 pub use error::{
-    BindError, Closed, ConnectError, InviteError, InviterError, KeyFileError, RendezvousProblem,
+    AskedRendezvous, BindError, Closed, ConnectError, InviteError, InviterError, KeyFileError,
+    RendezvousProblem, Unreached,
 };
 pub use events::{EndpointEvent, EndpointEvents, PeerEvent, PeerEvents};
 pub use handle::Peer;

@@ -248,10 +248,10 @@ async fn another_key_and_a_peer_that_is_not_allowed_are_refused() {
     in_time(async {
         let (one, two) = (endpoint(), endpoint());
         let wrong = one.connect(endpoint().id(), &[two.local_addr()]).await;
-        let Err(ConnectError::Unreachable(failures)) = wrong else {
+        let Err(ConnectError::Unreachable(unreached)) = wrong else {
             panic!("connected to another peer");
         };
-        assert_eq!(failures[0].reason, CloseReason::WrongPeer);
+        assert_eq!(unreached.failures[0].reason, CloseReason::WrongPeer);
 
         let builder = Endpoint::builder(SecretKey::generate().unwrap()).allow([two.id()]);
         let strict = builder.bind("127.0.0.1:0".parse().unwrap()).unwrap();

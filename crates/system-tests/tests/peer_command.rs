@@ -309,7 +309,8 @@ pub(crate) fn assert_meets(pair: &Pair, directory: &Directory, link: &str, roots
             PROGRAM_LIMIT,
         )
         .unwrap();
-    let ping = [&two_pings(&listening), &rendezvous[..]].concat();
+    // Both are on one network, where they would find each other as well.
+    let ping = [&two_pings(&listening), &["--no-lan"][..], &rendezvous[..]].concat();
     let (code, text, errors) = run(&pair.client, directory, "caller", &ping);
     assert_eq!(code, 0, "{errors}");
     assert!(text.contains("(of the rendezvous), directly"), "{text}");
@@ -336,6 +337,43 @@ fn two_machines_that_know_no_address_of_each_other_meet_at_a_server() {
     let (code, _, errors) = run(&pair.client, &directory, "caller", &alone);
     assert_eq!(code, UNAVAILABLE, "{errors}");
     assert_meets(&pair, &directory, &server.link(), &[]);
+}
+
+#[test]
+fn an_address_that_is_given_is_tried_though_the_server_of_the_link_is_dead_and_a_failure_says_so() {
+    require_root!();
+    let pair = Pair::new(1500);
+    let directory = Directory::create_for_test().unwrap();
+    let server = Server::start(&pair.server.place(), "server", LISTEN, &[], directory.path());
+    let link = directory.write("link", &server.link()).unwrap();
+    drop(server);
+    let rendezvous = ["--no-lan", "--rendezvous-file", link.to_str().unwrap()];
+    let listening = id(&pair.server, &directory, "listener");
+    let listen = ["listen", "--any", "--listen", "[::]:4000", "--no-port-mapping"];
+    let mut listener = start(
+        &pair.server,
+        &directory,
+        "listener",
+        &[&listen[..], &rendezvous[..1]].concat(),
+    );
+    listener.wait_for_line("listening at", PROGRAM_LIMIT).unwrap();
+    let place = format!("{listening}@{PAIR_SERVER_V4}:{PORT}");
+    let ping = [&two_pings(&place)[..], &rendezvous].concat();
+    let (code, text, errors) = run(&pair.client, &directory, "caller", &ping);
+    assert_eq!(code, 0, "{errors}");
+    assert!(text.contains("(given), directly"), "{text}");
+
+    // Without an address there is nobody to ask but that server.
+    let part = "this machine is not registered at the server of the link: ";
+    let ping = ["ping", &listening, "--timeout", "1", "--json"];
+    let ping = [&ping[..], &rendezvous].concat();
+    let (code, text, errors) = run(&pair.client, &directory, "caller", &ping);
+    assert_eq!(code, UNAVAILABLE, "{errors}");
+    assert!(errors.contains(part), "{errors}");
+    let told = events(&text).pop().unwrap();
+    assert_eq!(told["event"], "not_reached", "{told}");
+    assert!(told["text"].as_str().unwrap().contains(part), "{told}");
+    assert!(told["rendezvous_problem"].is_string(), "{told}");
 }
 
 /// RDV-5.

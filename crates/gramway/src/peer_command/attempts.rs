@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 
 use packet_io::ReachProbe;
 use peer::limits::LAN_SEARCH_TIME;
-use peer::{AddressSource, Attempt, AttemptState, ConnectError, Connecting, Peer, blocking};
+use peer::{
+    AddressSource, AskedRendezvous, Attempt, AttemptState, ConnectError, Connecting, Peer, RendezvousProblem,
+    blocking,
+};
 use serde_json::{Value, json};
 
 use super::candidates::{self, Candidate};
@@ -22,6 +25,21 @@ pub(super) enum Found {
     Failed(Option<ConnectError>),
     /// Nothing within the time.
     Silence,
+}
+
+impl Found {
+    /// Whether the search ended because the rendezvous could not be asked, which it may be later.
+    pub(super) fn may_be_met_later(&self) -> bool {
+        let Self::Failed(Some(ConnectError::Unreachable(unreached))) = self else {
+            return false;
+        };
+        match &unreached.rendezvous {
+            AskedRendezvous::NotRegistered(problem) => {
+                !matches!(problem, Some(RendezvousProblem::TokenRefused { .. }))
+            }
+            _ => false,
+        }
+    }
 }
 
 /// A peer is being connected.

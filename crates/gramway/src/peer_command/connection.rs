@@ -69,15 +69,25 @@ impl Connection {
         let endpoint = endpoint(key, rendezvous, !place.no_lan)?;
         let addresses: Vec<SocketAddr> = candidates.iter().map(|candidate| candidate.address).collect();
         let began = Instant::now();
-        let limit = Duration::from_secs(place.timeout.into());
-        if is_met {
-            rendezvous::registered(&endpoint, limit)?;
-        }
-        let connecting = endpoint.begin(id, &addresses).map_err(unusable)?;
-        let mut search = Search::new(&connecting, &candidates, reports, is_met, !place.no_lan);
-        let found = search.wait(limit);
+        let deadline = began + Duration::from_secs(place.timeout.into());
+        let (found, tried) = loop {
+            let connecting = endpoint.begin(id, &addresses).map_err(unusable)?;
+            let mut search = Search::new(&connecting, &candidates, reports, is_met, !place.no_lan);
+            let found = search.wait(deadline.saturating_duration_since(Instant::now()));
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || !found.may_be_met_later() {
+                break (found, (search.tried(), search.tried_as_json()));
+            }
+            thread::sleep(PEER_AGAIN_PAUSE.min(left));
+        };
         let took = began.elapsed();
-        let tried = (search.tried(), search.tried_as_json());
+        let is_unregistered = is_met && blocking::wait_for(Duration::ZERO, endpoint.registered()).is_none();
+        let unregistered = is_unregistered.then(|| rendezvous::why_not_registered(&endpoint));
+        let why = Why {
+            tried: &tried.0,
+            unregistered: unregistered.as_deref(),
+            place,
+        };
         let problem = match found {
             Found::Peer(peer) => {
                 return Ok(Self {
@@ -94,18 +104,17 @@ impl Connection {
                     reports,
                 });
             }
-            Found::Failed(Some(ConnectError::Unreachable(failures))) => {
-                not_reached(&tried.0, &failures, place)
-            }
+            Found::Failed(Some(ConnectError::Unreachable(unreached))) => why.not_reached(&unreached.failures),
             Found::Failed(Some(error)) => unusable(error),
-            Found::Failed(None) => not_reached(&tried.0, &[], place),
-            Found::Silence => silence(&tried.0, place),
+            Found::Failed(None) => why.not_reached(&[]),
+            Found::Silence => why.silence(),
         };
         if reports.is_json {
             let fields = json!({
                 "peer": id.to_string(),
                 "after_ms": milliseconds(took),
                 "attempts": tried.1,
+                "rendezvous_problem": unregistered,
                 "text": problem.to_string(),
             });
             reports.data("not_reached", fields, "")?;
@@ -212,29 +221,85 @@ fn endpoint(key: SecretKey, rendezvous: Option<Rendezvous>, finds_on_lan: bool) 
     bind(builder, None)
 }
 
-fn silence(tried: &[String], place: &PeerPlace) -> Problem {
-    let seconds = place.timeout;
-    if tried.is_empty() {
-        return nobody(place, &format!(" within {seconds} s"));
-    }
-    Problem::unavailable(format!(
-        "nobody answered within {seconds} s; tried in this order: {}; does `gramway peer listen` run there, and does UDP \
-         pass the firewalls?",
-        tried.join("; ")
-    ))
+/// What there is to say where no peer was reached.
+struct Why<'a> {
+    /// Each address with what has become of it.
+    tried: &'a [String],
+    /// Why the server of the link could not be asked.
+    unregistered: Option<&'a str>,
+    place: &'a PeerPlace,
 }
 
-/// No address of the peer became known.
-fn nobody(place: &PeerPlace, when: &str) -> Problem {
-    let met = place.rendezvous.rendezvous_file.is_some();
-    let how = match (met, place.no_lan) {
-        (true, true) => "with a link of the same server",
-        (true, false) => "with a link of the same server or on this network",
-        (false, _) => "on this network; elsewhere, give PEER@HOST:PORT or --rendezvous-file FILE",
-    };
-    Problem::unavailable(format!(
-        "nobody was met{when}; does `gramway peer listen` run there, {how}?"
-    ))
+impl Why<'_> {
+    /// Nobody has answered within the time.
+    fn silence(&self) -> Problem {
+        let seconds = self.place.timeout;
+        if self.tried.is_empty() {
+            return self.nobody(&format!(" within {seconds} s"));
+        }
+        Problem::unavailable(format!(
+            "nobody answered within {seconds} s; tried in this order: {}; does `gramway peer listen` run there, and does \
+             UDP pass the firewalls?",
+            self.tried_and_registration()
+        ))
+    }
+
+    /// No address of the peer became known.
+    fn nobody(&self, when: &str) -> Problem {
+        let PeerPlace {
+            rendezvous, no_lan, ..
+        } = self.place;
+        if let Some(registration) = self.registration() {
+            let on_lan = if *no_lan { "" } else { " on this network" };
+            return Problem::unavailable(format!("nobody was met{on_lan}{when}, and {registration}"));
+        }
+        let how = match (rendezvous.rendezvous_file.is_some(), no_lan) {
+            (true, true) => "with a link of the same server",
+            (true, false) => "with a link of the same server or on this network",
+            (false, _) => "on this network; elsewhere, give PEER@HOST:PORT or --rendezvous-file FILE",
+        };
+        Problem::unavailable(format!(
+            "nobody was met{when}; does `gramway peer listen` run there, {how}?"
+        ))
+    }
+
+    /// Every address has failed.
+    fn not_reached(&self, failures: &[Failure]) -> Problem {
+        if self.tried.is_empty() {
+            return self.nobody("");
+        }
+        let is_refusal = |reason: &CloseReason| {
+            matches!(
+                reason,
+                CloseReason::WrongPeer | CloseReason::ApplicationClosed { .. }
+            )
+        };
+        let code = match failures.iter().any(|failure| is_refusal(&failure.reason)) {
+            true => Code::Permission,
+            false => Code::Unavailable,
+        };
+        Problem::new(
+            code,
+            format!(
+                "the peer was not reached; tried in this order: {}",
+                self.tried_and_registration()
+            ),
+        )
+    }
+
+    fn tried_and_registration(&self) -> String {
+        let tried = self.tried.iter().cloned();
+        let told: Vec<String> = tried.chain(self.registration()).collect();
+        told.join("; ")
+    }
+
+    /// That the server could not name addresses, where it could not.
+    fn registration(&self) -> Option<String> {
+        let why = self.unregistered?;
+        Some(format!(
+            "this machine is not registered at the server of the link: {why}"
+        ))
+    }
 }
 
 /// The connection could not even be tried.
@@ -243,30 +308,6 @@ fn unusable(error: ConnectError) -> Problem {
         ConnectError::Addresses(error) => Problem::usage(error.to_string()),
         other => Problem::unavailable(other.to_string()),
     }
-}
-
-/// Every address has failed.
-fn not_reached(tried: &[String], failures: &[Failure], place: &PeerPlace) -> Problem {
-    if tried.is_empty() {
-        return nobody(place, "");
-    }
-    let is_refusal = |reason: &CloseReason| {
-        matches!(
-            reason,
-            CloseReason::WrongPeer | CloseReason::ApplicationClosed { .. }
-        )
-    };
-    let code = match failures.iter().any(|failure| is_refusal(&failure.reason)) {
-        true => Code::Permission,
-        false => Code::Unavailable,
-    };
-    Problem::new(
-        code,
-        format!(
-            "the peer was not reached; tried in this order: {}",
-            tried.join("; ")
-        ),
-    )
 }
 
 /// What ended a connection of ours, for people.
@@ -299,6 +340,14 @@ mod tests {
         }
     }
 
+    fn why<'a>(tried: &'a [String], unregistered: Option<&'a str>, place: &'a PeerPlace) -> Why<'a> {
+        Why {
+            tried,
+            unregistered,
+            place,
+        }
+    }
+
     #[test]
     fn each_address_is_told_with_its_end_and_a_wrong_key_is_no_silence() {
         let tried = ["192.0.2.1:9 (given): what became of it".to_owned()];
@@ -313,15 +362,26 @@ mod tests {
             },
             timeout: 1,
         };
-        let told = |reason| not_reached(&tried, &[failure(reason)], &place);
+        let told = |reason| why(&tried, None, &place).not_reached(&[failure(reason)]);
         let problem = told(CloseReason::WrongPeer);
         assert_eq!(problem.code() as u8, 77);
         assert!(problem.to_string().contains(&tried[0]), "{problem}");
         assert_eq!(told(CloseReason::TimedOut).code() as u8, 69);
-        let silence = silence(&tried, &place);
+        let silence = why(&tried, None, &place).silence();
         assert!(silence.to_string().contains(&tried[0]), "{silence}");
-        let unknown = not_reached(&[], &[], &place);
+        let unknown = why(&[], None, &place).not_reached(&[]);
         assert!(unknown.to_string().contains("on this network"), "{unknown}");
+        let lost = Some("it does not answer");
+        for problem in [
+            why(&tried, lost, &place).silence(),
+            why(&tried, lost, &place).not_reached(&[]),
+            why(&[], lost, &place).silence(),
+        ] {
+            let text = problem.to_string();
+            let part = "this machine is not registered at the server of the link: it does not answer";
+            assert!(text.contains(part), "{text}");
+            assert_eq!(problem.code() as u8, 69);
+        }
     }
 
     #[test]

@@ -47,13 +47,18 @@ pub(super) fn registered(endpoint: &Endpoint, limit: Duration) -> Result<SocketA
     if let Some(Some(seen)) = blocking::wait_for(limit, endpoint.registered()) {
         return Ok(SocketAddr::new(seen.ip().to_canonical(), seen.port()));
     }
-    let why = endpoint.rendezvous_problem();
-    let why = why.map_or_else(
-        || "it does not answer".to_owned(),
-        |why| output::shown(&why.to_string()).into_owned(),
-    );
+    let why = why_not_registered(endpoint);
     Err(Problem::unavailable(format!(
         "not registered at the server of the link within {} s: {why}",
         limit.as_secs()
     )))
+}
+
+/// Why the endpoint, which has a rendezvous, is not registered there at present, for people.
+pub(super) fn why_not_registered(endpoint: &Endpoint) -> String {
+    let why = endpoint.rendezvous_problem();
+    why.map_or_else(
+        || "it does not answer".to_owned(),
+        |why| output::shown(&why.to_string()).into_owned(),
+    )
 }
