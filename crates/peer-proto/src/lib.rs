@@ -34,7 +34,7 @@ pub use error::{ConnectError, Failure, ParseIdError, SendError};
 pub use event::Event;
 pub use id::PeerId;
 pub use paths::is_relayed;
-pub use peers::{Parameters, PathStats, PeerKey, Peers, code};
+pub use peers::{Parameters, PathStats, PeerKey, Peers, Refusals, code};
 pub use quic::{
     CloseReason, Congestion, Counters, Direction, KeyIdentity, LimitedBy, Outbox, Read, StreamError, StreamId,
 };

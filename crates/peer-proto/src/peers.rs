@@ -36,7 +36,7 @@ pub(crate) use inbound::Inbound;
 use meeting::Checks;
 pub use parameters::{Parameters, code};
 use source::Source;
-pub use stats::PathStats;
+pub use stats::{PathStats, Refusals};
 pub(crate) use windows::Share;
 use windows::Windows;
 
@@ -73,6 +73,7 @@ pub struct Peers {
     timers: BTreeSet<(Instant, usize)>,
     bound: Bound,
     windows: Windows,
+    refusals: Refusals,
     events: VecDeque<Event>,
     arena: BytesMut,
     /// Packets are copied out of the buffers that they are received in.
@@ -122,6 +123,7 @@ impl Peers {
             timers: BTreeSet::new(),
             bound: Bound::new(parameters.receive_bytes_max),
             windows: Windows::new(parameters.accepted_window_bytes_max),
+            refusals: Refusals::default(),
             events: VecDeque::new(),
             arena: BytesMut::new(),
             copies_received: false,

@@ -23,10 +23,11 @@ use crate::events::EndpointEvents;
 use crate::handle::{Handle, Peer};
 use crate::key::SecretKey;
 use crate::lan;
-use crate::limits::{LAN_NUMBERS_MAX, LAN_SEARCH_TIME, UDP_PAYLOAD_MAX};
+use crate::limits::{ACCEPT_QUEUE_MAX, LAN_NUMBERS_MAX, LAN_SEARCH_TIME, UDP_PAYLOAD_MAX};
 use crate::mapping::{self, MappingProblem};
 use crate::rendezvous::{Meetings, Rendezvous};
 use crate::shared::{DriverWaker, Shared};
+use crate::stats::EndpointStats;
 use crate::transmit::{socket_options, udp_payload_to};
 
 /// Settings of an endpoint.
@@ -39,6 +40,7 @@ pub struct Builder {
     accepted_window_bytes_max: Option<usize>,
     udp_payload_max: Option<u16>,
     idle_timeout: Option<Duration>,
+    accept_queue_max: usize,
     rendezvous: Option<Rendezvous>,
     finds_on_lan: bool,
     announces_on_lan: bool,
@@ -74,7 +76,7 @@ impl Builder {
     /// that connected to this end, in bytes; 4 GiB unless called. Each that sends more than 8 KiB on streams, or in
     /// messages that fit no packet, or that gives one up, takes 32 MiB of it for as long as it is connected or not all
     /// of it is read, and one such peer always may. The connection of one for which nothing is left is closed
-    /// ([`Endpoint::crowded`]). Peers that this end connected to may send, however many others there are.
+    /// ([`crate::EndpointStats::crowded`]). Peers that this end connected to may send, however many others there are.
     #[must_use]
     pub fn accepted_window_bytes_max(mut self, bytes: usize) -> Self {
         self.accepted_window_bytes_max = Some(bytes);
@@ -95,6 +97,14 @@ impl Builder {
     #[must_use]
     pub fn idle_timeout(mut self, time: Duration) -> Self {
         self.idle_timeout = Some(time);
+        self
+    }
+
+    /// How many peers that connected may wait for [`Endpoint::accept`], at most 1,024, which it is unless called;
+    /// further ones are closed with [`crate::code::QUEUE_FULL`].
+    #[must_use]
+    pub fn accept_queue_max(mut self, peers: usize) -> Self {
+        self.accept_queue_max = peers.min(ACCEPT_QUEUE_MAX);
         self
     }
 
@@ -215,7 +225,10 @@ impl Builder {
             let meetings = Meetings::new(Instant::now(), &rendezvous, &self.key, shared.local)?;
             shared.lock().meetings = Some(meetings);
         }
-        shared.lock().lan.finds = self.finds_on_lan;
+        let mut state = shared.lock();
+        state.accept_queue_max = self.accept_queue_max;
+        state.lan.finds = self.finds_on_lan;
+        drop(state);
         if self.announces_on_lan {
             lan::announce(&shared, self.numbers_on_lan).map_err(failed)?;
         }
@@ -268,6 +281,7 @@ impl Endpoint {
             accepted_window_bytes_max: None,
             udp_payload_max: None,
             idle_timeout: None,
+            accept_queue_max: ACCEPT_QUEUE_MAX,
             rendezvous: None,
             finds_on_lan: false,
             announces_on_lan: false,
@@ -530,11 +544,10 @@ impl Endpoint {
         .await
     }
 
-    /// Connections of peers that connected to this end that were closed because all that
-    /// [`Builder::accepted_window_bytes_max`] allows was taken.
+    /// How many connections there are, and what was turned away, by reason.
     #[must_use]
-    pub fn crowded(&self) -> u64 {
-        self.shared().lock().peers.crowded()
+    pub fn stats(&self) -> EndpointStats {
+        EndpointStats::of(&self.shared().lock())
     }
 
     /// Closes all connections with a code below 0xff00 and a reason for the peers' logs. Connections that come or are

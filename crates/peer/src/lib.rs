@@ -102,6 +102,7 @@ mod mapping;
 mod path;
 mod rendezvous;
 mod shared;
+mod stats;
 mod streams;
 mod ticket;
 mod transmit;
@@ -125,6 +126,7 @@ pub use peer_proto::{
     StreamError, code,
 };
 pub use rendezvous::{Rendezvous, RendezvousCarrier};
+pub use stats::EndpointStats;
 pub use streams::{ReceiveStream, SendStream};
 pub use ticket::Ticket;
 pub use tunnel_proto::link::LinkError;

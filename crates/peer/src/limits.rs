@@ -23,7 +23,7 @@ pub const RECEIVES_PER_TURN: usize = 4;
 /// Outboxes that are sent before the endpoint looks at its socket again.
 pub const FLUSHES_PER_TURN: usize = 4;
 
-/// Connections that wait for [`crate::Endpoint::accept`]; one more is closed.
+/// Connections that wait for [`crate::Endpoint::accept`]; one more is closed (PEER-23).
 pub const ACCEPT_QUEUE_MAX: usize = 1_024;
 
 /// Buffer of the socket in each direction, in bytes, as far as the system grants it.

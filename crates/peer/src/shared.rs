@@ -18,6 +18,7 @@ use packet::{Ecn, Path};
 use packet_io::{DatagramSocket, UdpSocket};
 use peer_proto::{
     CloseReason, Direction, DropReason, Event, Outbox, Outcome, Parameters, PeerId, PeerKey, Peers, SendError,
+    code,
 };
 
 use crate::companion::{Companion, Companions};
@@ -60,6 +61,10 @@ pub(crate) struct State {
     submissions: Vec<Submission>,
     lane: LaneBounds,
     pub(crate) incoming: VecDeque<PeerKey>,
+    /// How many of them may be.
+    pub(crate) accept_queue_max: usize,
+    /// How many were closed beyond that.
+    pub(crate) queue_full: u64,
     pub(crate) acceptors: Wakers,
     /// The endpoint is closing, or has closed.
     pub(crate) is_closed: bool,
@@ -257,8 +262,14 @@ impl State {
                 id,
                 is_incoming: true,
             } => {
-                if self.is_closed || self.incoming.len() >= ACCEPT_QUEUE_MAX {
-                    return self.peers.close(now, peer, 0, b"too many connections wait");
+                if self.is_closed {
+                    return self.peers.close(now, peer, 0, b"the endpoint is closed");
+                }
+                if self.incoming.len() >= self.accept_queue_max {
+                    // PEER-23.
+                    self.queue_full += 1;
+                    let reason = b"too many connections wait to be accepted; try again later";
+                    return self.peers.close(now, peer, code::QUEUE_FULL, reason);
                 }
                 let mut face = self.new_face();
                 face.id = Some(id);
@@ -511,6 +522,8 @@ impl Shared {
             submissions: Vec::new(),
             lane,
             incoming: VecDeque::new(),
+            accept_queue_max: ACCEPT_QUEUE_MAX,
+            queue_full: 0,
             acceptors: Wakers::default(),
             is_closed: false,
             wakes_at: None,

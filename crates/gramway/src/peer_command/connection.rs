@@ -318,7 +318,11 @@ fn ended(own: PeerId, reason: &CloseReason) -> Problem {
                 "the peer refuses this machine; let it in there by: gramway peer listen --allow {own}"
             ))
         }
-        CloseReason::ApplicationClosed { code, .. } if *code == u64::from(BUSY) => {
+        CloseReason::ApplicationClosed { code, .. }
+            if [BUSY, code::QUEUE_FULL, code::CROWDED]
+                .map(u64::from)
+                .contains(code) =>
+        {
             Problem::unavailable("the peer has too many connections; try again later")
         }
         CloseReason::ApplicationClosed { code, .. } if *code == u64::from(ENDED) => {

@@ -25,6 +25,8 @@ pub mod code {
     pub const STALLED: u32 = 0xff05;
     /// As many of those that connected to this end send much as may.
     pub const CROWDED: u32 = 0xff06;
+    /// As many connections as may wait for this end's program.
+    pub const QUEUE_FULL: u32 = 0xff07;
 }
 
 /// What the peers of a socket need.

@@ -25,6 +25,7 @@ impl Peers {
         let is_incoming = matches!(peer.stage, Stage::Accepting(_));
         let is_admitted = self.allowed.as_ref().is_none_or(|allowed| allowed.contains(&id));
         if is_incoming && !is_admitted {
+            self.refusals.not_allowed += 1;
             let refused = "this peer ID is not allowed here";
             peer.verdict = Some(CloseReason::Protocol(refused.to_owned()));
             return self
@@ -102,8 +103,10 @@ impl Peers {
         if let Some(peer) = self.peers[index].as_deref_mut()
             && let Stage::Connected(connection) | Stage::Accepting(connection) = peer.stage
         {
-            peer.verdict
-                .get_or_insert_with(|| CloseReason::Protocol(format!("the peer sent {violation}")));
+            if peer.verdict.is_none() {
+                self.refusals.violations += 1;
+                peer.verdict = Some(CloseReason::Protocol(format!("the peer sent {violation}")));
+            }
             self.quic
                 .close(now, connection, code::PROTOCOL, violation.as_bytes());
         }

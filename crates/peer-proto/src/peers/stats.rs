@@ -61,7 +61,36 @@ pub struct PathStats {
     pub received: ReceiveCounters,
 }
 
+/// Connections that were turned away or closed for what their peers did, since the beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refusals {
+    /// Peers that are not allowed to connect.
+    pub not_allowed: u64,
+    /// Peers that broke a rule of the protocol.
+    pub violations: u64,
+    /// Peers that connected to us and sent much while as many others did as may.
+    pub crowded: u64,
+}
+
 impl Peers {
+    /// What was turned away.
+    #[must_use]
+    pub fn refusals(&self) -> Refusals {
+        self.refusals
+    }
+
+    /// Connections of QUIC that have not ended.
+    #[must_use]
+    pub fn open_connections(&self) -> usize {
+        self.quic.open_connections()
+    }
+
+    /// What became of the connections that others began, until their handshakes.
+    #[must_use]
+    pub fn incoming_totals(&self) -> quic::IncomingCounters {
+        self.quic.incoming_totals()
+    }
+
     /// TLS's exporter of a connection with this label and no context (RFC 8446 section 7.5), the same 32 bytes at both
     /// ends and at nobody else's; `None` before the handshake is complete and once the connection has ended.
     pub fn exporter(&mut self, peer: PeerKey, label: &[u8]) -> Option<[u8; 32]> {

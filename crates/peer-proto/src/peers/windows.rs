@@ -16,8 +16,6 @@ use crate::limits::WINDOW_BYTES;
 pub(super) struct Windows {
     wide: usize,
     wide_max: usize,
-    /// Connections that were closed for want of room.
-    crowded: u64,
 }
 
 impl Windows {
@@ -25,7 +23,6 @@ impl Windows {
         Self {
             wide: 0,
             wide_max: (bytes_max / WINDOW_BYTES).max(1),
-            crowded: 0,
         }
     }
 
@@ -47,12 +44,6 @@ pub(crate) enum Share {
 }
 
 impl Peers {
-    /// Connections of peers that connected to us that were closed because as many of them send much as may.
-    #[must_use]
-    pub fn crowded(&self) -> u64 {
-        self.windows.crowded
-    }
-
     /// Bytes that QUIC may keep of peers that connected to us and have whole windows.
     #[must_use]
     pub fn accepted_window_bytes(&self) -> usize {
@@ -83,7 +74,7 @@ impl Peers {
             peer.share = Share::Whole;
             self.quic.widen(connection);
         } else {
-            self.windows.crowded += 1;
+            self.refusals.crowded += 1;
             peer.share = Share::Narrow;
             peer.verdict.get_or_insert(CloseReason::Crowded);
             let reason = b"too many that connected here send much; try again later";

@@ -92,7 +92,7 @@ fn a_crowd_that_fills_its_windows_is_bounded_and_does_not_keep_others_from_their
         world.ends[1].peers.accepted_window_bytes(),
         WINDOWS * WINDOW_BYTES
     );
-    assert_eq!(world.ends[1].peers.crowded(), HOSTILE as u64 - 1);
+    assert_eq!(world.ends[1].peers.refusals().crowded, HOSTILE as u64 - 1);
     assert_eq!(world.ends[1].closed, vec![CloseReason::Crowded; HOSTILE - 1]);
     for reason in &world.ends[0].closed {
         let CloseReason::ApplicationClosed { code, .. } = reason else {

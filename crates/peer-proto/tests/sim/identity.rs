@@ -98,6 +98,7 @@ fn who_is_not_allowed_is_refused_with_a_reason() {
     };
     assert_eq!(*code, u64::from(peer_proto::code::REFUSED));
     assert!(reason.contains("not allowed"), "{reason}");
+    assert_eq!(world.ends[1].peers.refusals().not_allowed, 1);
     assert!(world.ends[1].connected.is_empty());
 }
 

@@ -203,7 +203,10 @@ impl Attack {
     fn verdict(mut self) -> String {
         self.drive();
         match self.closed {
-            Some(CloseReason::Protocol(text)) => text,
+            Some(CloseReason::Protocol(text)) => {
+                assert_eq!(self.ours.refusals().violations, 1, "it is counted");
+                text
+            }
             other => panic!("not closed for a rule: {other:?}"),
         }
     }
