@@ -261,9 +261,6 @@ pub(crate) const PEER_CHUNK_BYTES: usize = 64 << 10;
 /// Chunks of standard input, and ends of connections, that wait for the pipe that has them.
 pub(crate) const PEER_INPUT_CHUNKS: usize = 4;
 
-/// How long an announcement on the local network may take before its user is told why it does.
-pub(crate) const PEER_ANNOUNCEMENT_PATIENCE: Duration = Duration::from_secs(5);
-
 /// How often `gramway peer ping` and `pipe` look at what the network says of addresses, while nobody has answered.
 pub(crate) const PEER_ATTEMPTS_TURN: Duration = Duration::from_millis(50);
 

@@ -19,6 +19,8 @@ pub(crate) struct Companion<T, P = String> {
     kept: Option<T>,
     problem: Option<P>,
     waiting: Wakers,
+    /// What was reported last, where something was: what is kept up, or that nothing is.
+    reported: Option<Option<T>>,
 }
 
 impl<T, P> Default for Companion<T, P> {
@@ -28,11 +30,25 @@ impl<T, P> Default for Companion<T, P> {
             kept: None,
             problem: None,
             waiting: Wakers::default(),
+            reported: None,
         }
     }
 }
 
-impl<T: Clone, P: Clone> Companion<T, P> {
+impl<T: Clone + PartialEq, P: Clone> Companion<T, P> {
+    /// What is kept up at present, or that nothing is, where that changed since the last report. One problem after
+    /// another is no change.
+    pub(crate) fn poll_report(&mut self) -> Option<Option<T>> {
+        if self.leash.is_none() || (self.kept.is_none() && self.problem.is_none()) {
+            return None;
+        }
+        if self.reported.as_ref() == Some(&self.kept) {
+            return None;
+        }
+        self.reported = Some(self.kept.clone());
+        self.reported.clone()
+    }
+
     /// Why nothing is, as far as something went wrong.
     pub(crate) fn problem(&self) -> Option<&P> {
         self.problem.as_ref()
@@ -127,7 +143,7 @@ impl Companions {
 }
 
 /// Begins a thread, before the endpoint's own one; `of` finds what is known of it.
-pub(crate) fn spawn<T: Clone, P: Clone>(
+pub(crate) fn spawn<T: Clone + PartialEq, P: Clone>(
     shared: &Arc<Shared>,
     name: &str,
     of: fn(&mut State) -> &mut Companion<T, P>,
@@ -148,7 +164,7 @@ pub(crate) fn spawn<T: Clone, P: Clone>(
 }
 
 /// What a thread tells of itself.
-pub(crate) fn tell<T: Clone>(
+pub(crate) fn tell<T: Clone + PartialEq>(
     shared: &Shared,
     of: fn(&mut State) -> &mut Companion<T>,
     kept: Result<T, String>,
@@ -161,11 +177,11 @@ pub(crate) fn tell<T: Clone>(
 mod tests {
     use super::*;
 
-    fn poll<T: Clone>(companion: &mut Companion<T>) -> Poll<Option<T>> {
+    fn poll<T: Clone + PartialEq>(companion: &mut Companion<T>) -> Poll<Option<T>> {
         companion.poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    fn poll_told<T: Clone>(companion: &mut Companion<T>) -> Poll<Option<Result<T, String>>> {
+    fn poll_told<T: Clone + PartialEq>(companion: &mut Companion<T>) -> Poll<Option<Result<T, String>>> {
         companion.poll_told(&mut Context::from_waker(Waker::noop()))
     }
 
@@ -188,6 +204,30 @@ mod tests {
         companion.end();
         assert_eq!(poll(&mut companion), Poll::Ready(None));
         assert_eq!(poll_told(&mut companion), Poll::Ready(None));
+    }
+
+    #[test]
+    fn what_is_kept_up_is_reported_when_it_comes_changes_and_goes_and_problems_once() {
+        let mut companion = Companion::<u8> {
+            leash: Some(mpsc::channel().0),
+            ..Companion::default()
+        };
+        assert_eq!(companion.poll_report(), None);
+        for (told, reported) in [
+            (Err("no router"), Some(None)),
+            (Err("refused"), None),
+            (Ok(7), Some(Some(7))),
+            (Ok(7), None),
+            (Ok(8), Some(Some(8))),
+            (Err("no answer"), Some(None)),
+            (Ok(8), Some(Some(8))),
+        ] {
+            companion.tell(told.map_err(str::to_owned));
+            assert_eq!(companion.poll_report(), reported, "{told:?}");
+            assert_eq!(companion.poll_report(), None, "{told:?}");
+        }
+        companion.end();
+        assert_eq!(companion.poll_report(), None, "the endpoint is closed");
     }
 
     #[test]

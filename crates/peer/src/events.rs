@@ -48,6 +48,28 @@ pub enum EndpointEvent {
     /// The registration is lost: peers cannot find us until it is there again. Connections live on.
     /// [`crate::Endpoint::rendezvous_problem`] says why, as far as it is known.
     Unregistered,
+    /// The router leads this address to the endpoint ([`crate::Builder::map_port`]); told again when that changes.
+    Mapped {
+        /// Where others reach us by it.
+        address: SocketAddr,
+    },
+    /// The router leads no port to the endpoint, or not any more. It is asked again later.
+    /// [`crate::Endpoint::mapping_problem`] says why.
+    NotMapped,
+    /// The firewall of the router of IPv6 lets others in at this address ([`crate::Builder::map_port`]); told again
+    /// when that changes.
+    LetIn {
+        /// Where others reach us by it.
+        address: SocketAddr,
+    },
+    /// The router of IPv6 was not told to let others in, or does not do so any more. It is asked again later.
+    /// [`crate::Endpoint::pinhole_problem`] says why.
+    NotLetIn,
+    /// The endpoint is announced on the local network ([`crate::Builder::announce_on_lan`]).
+    Announced,
+    /// The endpoint is not announced on the local network, or not any more. It is tried again later.
+    /// [`crate::Endpoint::lan_problem`] says why.
+    NotAnnounced,
 }
 
 /// The latest event of each kind, and who waits for more.

@@ -17,8 +17,8 @@ use bytes::BytesMut;
 use packet::{Ecn, Path};
 use packet_io::{DatagramSocket, UdpSocket};
 use peer_proto::{
-    CloseReason, Direction, DropReason, Event, Outbox, Outcome, Parameters, PeerId, PeerKey, Peers, SendError,
-    code,
+    CloseReason, Direction, DropReason, Event, Outbox, Outcome, Parameters, PeerId, PeerKey, Peers,
+    SendError, code,
 };
 
 use crate::companion::{Companion, Companions};
@@ -148,8 +148,28 @@ impl State {
                     .tell(registered.unwrap_or(EndpointEvent::Unregistered), woken);
             }
         }
+        self.take_reports(woken);
         while let Some(event) = self.peers.poll_event(now) {
             self.take_event(now, event, woken);
+        }
+    }
+
+    /// What the threads beside the endpoint's keep up, where that changed.
+    fn take_reports(&mut self, woken: &mut Vec<Waker>) {
+        let mapping = self.mapping.poll_report().map(|kept| match kept {
+            Some(address) => EndpointEvent::Mapped { address },
+            None => EndpointEvent::NotMapped,
+        });
+        let pinhole = self.pinhole.poll_report().map(|kept| match kept {
+            Some(address) => EndpointEvent::LetIn { address },
+            None => EndpointEvent::NotLetIn,
+        });
+        let announcement = self.lan.announcement.poll_report().map(|kept| match kept {
+            Some(()) => EndpointEvent::Announced,
+            None => EndpointEvent::NotAnnounced,
+        });
+        for event in [mapping, pinhole, announcement].into_iter().flatten() {
+            self.news.tell(event, woken);
         }
     }
 

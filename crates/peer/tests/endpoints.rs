@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use peer::blocking::{wait, wait_for};
 use peer::{
-    Bytes, CloseReason, ConnectError, Delivery, DropReason, Endpoint, KeyFileError, Outcome, Peer, PeerEvent,
-    SecretKey, SendError, StreamError,
+    Bytes, CloseReason, ConnectError, Delivery, DropReason, Endpoint, EndpointEvent, KeyFileError, Outcome,
+    Peer, PeerEvent, SecretKey, SendError, StreamError,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -260,6 +260,27 @@ async fn another_key_and_a_peer_that_is_not_allowed_are_refused() {
         assert_eq!(strict.stats().not_allowed, 1);
         let _connection = two.connect(strict.id(), &[strict.local_addr()]).await.unwrap();
         assert_eq!(strict.accept().await.unwrap().id(), two.id());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_routers_and_the_local_network_do_not_do_for_an_endpoint_is_told_as_an_event() {
+    in_time(async {
+        let builder = Endpoint::builder(SecretKey::generate().unwrap());
+        // Nobody else reaches it there.
+        let builder = builder.map_port().announce_on_lan();
+        let endpoint = builder.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let mut events = endpoint.events();
+        let mut told = Vec::new();
+        while told.len() < 2 {
+            told.push(events.next_event().await.unwrap());
+        }
+        assert!(told.contains(&EndpointEvent::NotMapped), "{told:?}");
+        assert!(told.contains(&EndpointEvent::NotAnnounced), "{told:?}");
+        assert!(endpoint.mapping_problem().is_some() && endpoint.lan_problem().is_some());
+        endpoint.close(0, "");
+        assert_eq!(events.next_event().await, None);
     })
     .await;
 }

@@ -5,11 +5,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use peer::{
-    CarrierKind, Delivery, Endpoint, MappingProblem, Peer, PeerId, ReceiveStream, Rendezvous, SecretKey,
-    blocking,
-};
-use serde_json::{Value, json};
+use peer::{Delivery, Endpoint, Peer, PeerId, ReceiveStream, Rendezvous, SecretKey, blocking};
+use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -18,13 +15,10 @@ use super::connection::peer_id;
 use super::console::{Console, Goodbyes};
 use super::pipe::spawn;
 use super::reports::Reports;
-use super::{ANSWER, Confinement, PING, PIPE, rendezvous};
+use super::{ANSWER, Confinement, PING, PIPE, news, rendezvous};
 use crate::close_code::{BUSY, ENDED};
 use crate::exit::{Problem, sentence};
-use crate::limits::{
-    PEER_ANNOUNCEMENT_PATIENCE, PEER_CONNECTIONS_MAX, PEER_GOODBYE_MAX, PEER_PING_BYTES_MAX,
-    PEER_REGISTRATION_PATIENCE,
-};
+use crate::limits::{PEER_CONNECTIONS_MAX, PEER_GOODBYE_MAX, PEER_PING_BYTES_MAX};
 use crate::sandbox::OfPeer;
 use crate::startup;
 
@@ -67,20 +61,11 @@ pub(super) fn run(
         json!({ "address": local, "peer": id.to_string() }),
         &format!("listening at {local} as {id}"),
     );
-    if arguments.rendezvous.rendezvous_file.is_some() {
-        let endpoint = listener.endpoint.clone();
-        spawn("rendezvous", move || tell_registration(&endpoint, reports))?;
-    }
-    if announces(arguments) {
-        let endpoint = listener.endpoint.clone();
-        spawn("announced", move || tell_announcement(&endpoint, reports))?;
-    }
-    if maps_port(arguments) {
-        let endpoint = listener.endpoint.clone();
-        spawn("mapped", move || tell_mapping(&endpoint, reports))?;
-        let endpoint = listener.endpoint.clone();
-        spawn("let-in", move || tell_pinhole(&endpoint, reports))?;
-    }
+    let (endpoint, has_rendezvous) = (
+        listener.endpoint.clone(),
+        arguments.rendezvous.rendezvous_file.is_some(),
+    );
+    spawn("news", move || news::follow(&endpoint, reports, has_rendezvous))?;
     let mut number = 0;
     while let Some(peer) = blocking::wait(listener.endpoint.accept()) {
         number += 1;
@@ -118,70 +103,6 @@ fn endpoint(
     super::bind(builder, arguments.listen)
 }
 
-/// Tells where others meet this machine, and that they cannot yet where that takes long; the endpoint tries on.
-fn tell_registration(endpoint: &Endpoint, reports: Reports) {
-    let seen = match rendezvous::registered(endpoint, PEER_REGISTRATION_PATIENCE) {
-        Ok(seen) => Some(seen),
-        Err(problem) => {
-            let problem = problem.to_string();
-            let text = format!("warning: {problem}; it is tried on");
-            reports.note("not_registered", json!({ "text": problem }), &text);
-            blocking::wait(endpoint.registered())
-        }
-    };
-    if let Some(seen) = seen {
-        let carrier = endpoint.rendezvous_carrier();
-        let how = match carrier {
-            Some(CarrierKind::Tcp) => ", over TCP's shape",
-            _ => "",
-        };
-        let text = format!("registered at the rendezvous, which sees this machine at {seen}{how}");
-        let fields = json!({ "address": seen, "carrier": carrier.map(CarrierKind::name) });
-        reports.note("registered", fields, &text);
-    }
-}
-
-/// Tells where the router leads to this machine from, or, once, why it does not; it is asked on.
-fn tell_mapping(endpoint: &Endpoint, reports: Reports) {
-    let external = match blocking::wait(endpoint.asked_for_mapping()) {
-        Some(Ok(external)) => Some(external),
-        Some(Err(problem)) => {
-            let text = format!("note: the router leads no port to this machine: {problem}");
-            reports.note("not_mapped", why_not(&problem), &text);
-            blocking::wait(endpoint.mapped())
-        }
-        None => None,
-    };
-    if let Some(external) = external {
-        let text = format!("the router leads {external} to this machine");
-        reports.note("mapped", json!({ "address": external }), &text);
-    }
-}
-
-/// Tells where the router's firewall of IPv6 lets others in, or, once, why it does not; it is asked on. People whom
-/// IPv6 leads nowhere are told nothing.
-fn tell_pinhole(endpoint: &Endpoint, reports: Reports) {
-    let address = match blocking::wait(endpoint.asked_for_pinhole()) {
-        Some(Ok(address)) => Some(address),
-        Some(Err(problem)) => {
-            if reports.is_json || !matches!(problem, MappingProblem::NoRouter(_)) {
-                let text = format!("note: the router's firewall was not opened for IPv6: {problem}");
-                reports.note("not_let_in", why_not(&problem), &text);
-            }
-            blocking::wait(endpoint.pinhole())
-        }
-        None => None,
-    };
-    if let Some(address) = address {
-        let text = format!("the router's firewall lets others in at {address}");
-        reports.note("let_in", json!({ "address": address }), &text);
-    }
-}
-
-fn why_not(problem: &MappingProblem) -> Value {
-    json!({ "reason": problem.name(), "text": problem.to_string() })
-}
-
 /// Whether this machine is to be found on the local network.
 fn announces(arguments: &ListenArguments) -> bool {
     !arguments.no_lan && !is_for_this_machine(arguments)
@@ -195,23 +116,6 @@ fn maps_port(arguments: &ListenArguments) -> bool {
 /// Whether no other machine is to connect.
 fn is_for_this_machine(arguments: &ListenArguments) -> bool {
     arguments.listen.is_some_and(|address| address.ip().is_loopback())
-}
-
-/// Tells that peers find this machine on the local network, or why they do not yet.
-fn tell_announcement(endpoint: &Endpoint, reports: Reports) {
-    let announced = || blocking::wait_for(PEER_ANNOUNCEMENT_PATIENCE, endpoint.announced());
-    let is_announced = announced().unwrap_or_else(|| {
-        let why = endpoint
-            .lan_problem()
-            .unwrap_or_else(|| "it takes long".to_owned());
-        let note = format!("note: not announced on the local network: {why}");
-        reports.note("not_announced", json!({ "text": why }), &note);
-        blocking::wait(endpoint.announced())
-    });
-    if is_announced {
-        let text = "announced on the local network, where this peer ID is enough to connect";
-        reports.note("announced", Value::Null, text);
-    }
 }
 
 fn allowed(arguments: &ListenArguments) -> Result<Vec<PeerId>, Problem> {

@@ -10,6 +10,7 @@ mod candidates;
 mod connection;
 mod console;
 mod listen;
+mod news;
 mod ping;
 mod pipe;
 mod rendezvous;

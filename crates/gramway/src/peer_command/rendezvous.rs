@@ -1,9 +1,6 @@
 //! The Gramway server at which a machine is registered, so that peers who know its ID alone reach it.
 
-use std::net::SocketAddr;
-use std::time::Duration;
-
-use peer::{Endpoint, Rendezvous, blocking};
+use peer::{Endpoint, Rendezvous};
 
 use super::arguments::{Carrier, RendezvousArguments};
 use crate::exit::Problem;
@@ -37,21 +34,6 @@ pub(crate) fn reached_as_said(
         tcp_shape::require("--rendezvous-carrier tcp")?;
     }
     Ok(rendezvous.with_authorities(authorities).over(carrier.into()))
-}
-
-/// Waits until the endpoint is registered there: the address that the server sees it at.
-///
-/// # Errors
-/// It is not within the time.
-pub(super) fn registered(endpoint: &Endpoint, limit: Duration) -> Result<SocketAddr, Problem> {
-    if let Some(Some(seen)) = blocking::wait_for(limit, endpoint.registered()) {
-        return Ok(SocketAddr::new(seen.ip().to_canonical(), seen.port()));
-    }
-    let why = why_not_registered(endpoint);
-    Err(Problem::unavailable(format!(
-        "not registered at the server of the link within {} s: {why}",
-        limit.as_secs()
-    )))
 }
 
 /// Why the endpoint, which has a rendezvous, is not registered there at present, for people.
