@@ -10,7 +10,8 @@ use testbed::process::Process;
 use testbed::wait::wait_until;
 
 use super::moves::Talk;
-use super::world::{FIRST_PORT, Open, World, first_message};
+use super::table::Table;
+use super::world::{FIRST_PORT, Open, World, first_message, meet};
 use crate::peer_command::{id, run, start};
 
 /// Has a server that listens in TCP's shape, too, and no translating routers.
@@ -46,7 +47,9 @@ fn assert_carries(from: &Peer, to: &Peer) {
 fn peers_whose_networks_block_udp_are_registered_in_tcps_shape_and_relayed() {
     require_root!();
     let world = world();
-    for (port, blocked) in (FIRST_PORT..).zip([&[0][..], &[1], &[0, 1]]) {
+    let mut table = Table::new("blocked", &["UDP is blocked at", "met"]);
+    let rows = [(&[0][..], "the caller"), (&[1], "the callee"), (&[0, 1], "both")];
+    for (port, (blocked, named)) in (FIRST_PORT..).zip(rows) {
         world.set_kinds([Open, Open], port);
         blocked.iter().for_each(|router| block_udp(&world, *router));
         let ends = [world.peer(0, port), world.peer(1, port)];
@@ -58,17 +61,16 @@ fn peers_whose_networks_block_udp_are_registered_in_tcps_shape_and_relayed() {
             assert_eq!(carrier(end), expected, "{blocked:?}");
         }
         let [caller, callee] = &ends;
-        let met = first_message(caller, callee, PROGRAM_LIMIT);
-        let (took, [peer, incoming]) = met.expect("the peer is reached");
-        println!(
-            "UDP blocked at {blocked:?}: relayed after {} ms",
-            took.as_millis()
-        );
+        let met = meet(caller, callee, PROGRAM_LIMIT).expect("the peer is reached");
+        assert!(met.is_by_relay);
+        table.add([named.to_owned(), met.outcome()]);
+        let [peer, incoming] = met.ends;
         assert!(peer.path().unwrap().is_relayed());
         assert_carries(&peer, &incoming);
         assert_carries(&incoming, &peer);
         ends.iter().for_each(|end| end.close(0, "the next pair"));
     }
+    table.finish();
 }
 
 /// PATH-5, PATH-8: UDP is blocked while messages flow, and the relayed pair goes on by the same registration.

@@ -7,15 +7,17 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use peer::blocking::wait_for;
-use peer::{Endpoint, Peer, PeerPath};
+use peer::{Endpoint, PeerPath};
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::require_root;
 use testbed::namespace::Namespace;
 use testbed::wait::wait_until;
 
 use super::moves::Talk;
+use super::table::Table;
 use super::world::{
-    FIRST_PORT, FullCone, Kind, PortRestricted, Symmetric, World, cable, first_message, route, set_kind,
+    FIRST_PORT, FullCone, Kind, PortRestricted, Symmetric, World, cable, first_message, is_relayed,
+    meet_directly, meet_relayed, route, set_kind,
 };
 
 /// The outside address of the first router.
@@ -81,10 +83,6 @@ fn neighbours_who_are_kept_apart_meet_where_their_router_turns_packets_back_and_
             endpoint.close(0, "the next case");
         }
     }
-}
-
-fn is_relayed(end: &Peer) -> bool {
-    matches!(end.path(), Some(PeerPath::Relayed(_)))
 }
 
 /// A machine behind a router of its own, which is behind one of the provider.
@@ -189,28 +187,34 @@ fn customers_of_providers_that_translate_once_more_meet_as_if_the_stricter_route
         ([Symmetric, PortRestricted], false, false),
         ([FullCone, Symmetric], true, false),
     ];
-    for (port, (kinds, both, is_direct)) in (FIRST_PORT..).zip(rows) {
-        world.set_kinds(kinds, port);
-        let caller = customers[0].peer(&world, kinds[0], port);
-        let callee = match both {
-            true => customers[1].peer(&world, kinds[1], port),
-            false => world.peer(1, port),
+    let head = ["provider of the caller", "provider of the callee", "met"];
+    let mut table = Table::new("providers", &head);
+    let mut ports = FIRST_PORT..;
+    for (kinds, both, is_direct) in rows {
+        let ends = |port| {
+            world.set_kinds(kinds, port);
+            let caller = customers[0].peer(&world, kinds[0], port);
+            let callee = match both {
+                true => customers[1].peer(&world, kinds[1], port),
+                false => world.peer(1, port),
+            };
+            [caller, callee]
         };
-        let (took, ends) = first_message(&caller, &callee, PROGRAM_LIMIT).unwrap();
-        println!(
-            "providers {kinds:?}, both: {both}: {:?} after {took:?}",
-            ends[0].path()
-        );
-        match is_direct {
-            true => wait_until(&format!("a direct path for {kinds:?}"), PROGRAM_LIMIT, || {
-                !ends.iter().any(is_relayed)
-            }),
-            false => assert!(ends.iter().all(is_relayed), "{kinds:?}"),
-        }
-        for endpoint in [caller, callee] {
-            endpoint.close(0, "the next row");
-        }
+        let what = format!("providers {kinds:?}, both: {both}");
+        let (met, endpoints) = match is_direct {
+            true => meet_directly(&what, &mut ports, ends),
+            false => meet_relayed(&what, &mut ports, ends),
+        };
+        let of_callee = match both {
+            true => format!("{:?}", kinds[1]),
+            false => format!("none, alone behind {:?}", kinds[1]),
+        };
+        table.add([format!("{:?}", kinds[0]), of_callee, met.outcome()]);
+        endpoints
+            .iter()
+            .for_each(|endpoint| endpoint.close(0, "the next row"));
     }
+    table.finish();
 }
 
 /// RDV-10, RDV-15.
@@ -249,36 +253,39 @@ fn a_listener_whose_router_maps_a_port_behind_another_one_is_reached_as_that_oth
         // The mapping lets everybody in whom the provider's router lets in.
         ([Symmetric, FullCone], of_provider, true),
     ];
-    for (port, (kinds, named, is_direct)) in (FIRST_PORT..).zip(rows) {
-        world.set_kinds(kinds, port);
-        customer.set_kinds(&world, kinds[1], port);
-        *outside.lock().unwrap() = named;
-        let callee = world.mapped_peer_on(&customer.machine, port);
-        let asked = wait_for(PROGRAM_LIMIT, callee.asked_for_mapping())
-            .flatten()
-            .unwrap();
-        if named == own {
-            assert_eq!(asked.unwrap_err().name(), "behind_another");
-            assert!(!customer.has_mapping());
-        } else {
-            assert_eq!(asked, Ok(SocketAddr::from((named, port))));
-            assert!(customer.has_mapping());
-        }
-        let caller = world.peer(0, port);
-        let (took, ends) = first_message(&caller, &callee, PROGRAM_LIMIT).unwrap();
-        let path = ends[0].path();
-        println!("caller and provider {kinds:?}, mapped at {named}: {path:?} after {took:?}");
-        match is_direct {
-            true => wait_until(&format!("a direct path for {kinds:?}"), PROGRAM_LIMIT, || {
-                !ends.iter().any(is_relayed)
-            }),
-            false => assert!(ends.iter().all(is_relayed), "{kinds:?}"),
-        }
-        for endpoint in [caller, callee] {
-            endpoint.close(0, "the next row");
-        }
-        wait_until("the port is given back", PROGRAM_LIMIT, || {
-            !customer.has_mapping()
-        });
+    let mut ports = FIRST_PORT..;
+    for (kinds, named, is_direct) in rows {
+        let ends = |port| {
+            wait_until("the port is given back", PROGRAM_LIMIT, || {
+                !customer.has_mapping()
+            });
+            world.set_kinds(kinds, port);
+            customer.set_kinds(&world, kinds[1], port);
+            *outside.lock().unwrap() = named;
+            let callee = world.mapped_peer_on(&customer.machine, port);
+            let asked = wait_for(PROGRAM_LIMIT, callee.asked_for_mapping())
+                .flatten()
+                .unwrap();
+            if named == own {
+                assert_eq!(asked.unwrap_err().name(), "behind_another");
+                assert!(!customer.has_mapping());
+            } else {
+                assert_eq!(asked, Ok(SocketAddr::from((named, port))));
+                assert!(customer.has_mapping());
+            }
+            [world.peer(0, port), callee]
+        };
+        let what = format!("caller and provider {kinds:?}, mapped at {named}");
+        let (met, endpoints) = match is_direct {
+            true => meet_directly(&what, &mut ports, ends),
+            false => meet_relayed(&what, &mut ports, ends),
+        };
+        println!("{what}: {}", met.outcome());
+        endpoints
+            .iter()
+            .for_each(|endpoint| endpoint.close(0, "the next row"));
     }
+    wait_until("the port is given back", PROGRAM_LIMIT, || {
+        !customer.has_mapping()
+    });
 }

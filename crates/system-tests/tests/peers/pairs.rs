@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 
-use peer::PeerPath;
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::require_root;
-use testbed::wait::wait_until;
 
+use super::table::Table;
 use super::world::{
     AddressRestricted, FIRST_PORT, FullCone, Open, PortRestricted, Symmetric, World, first_message,
+    meet_directly, meet_relayed,
 };
 
 /// RDV-2, RDV-3, RDV-7, RDV-8, RDV-11, PEER-19.
@@ -17,48 +17,38 @@ fn all_pairs_of_routers_that_can_be_opened_for_each_other_are_and_the_others_are
     require_root!();
     let world = World::new();
     let kinds = [Open, FullCone, AddressRestricted, PortRestricted, Symmetric];
-    let mut table = String::new();
-    let mut port = FIRST_PORT;
+    let names = kinds.map(|kind| format!("{kind:?}"));
+    let head: Vec<&str> = ["caller calls"]
+        .into_iter()
+        .chain(names.iter().map(String::as_str))
+        .collect();
+    let mut table = Table::new("routers", &head);
+    let mut ports = FIRST_PORT..;
     for one in kinds {
+        let mut row = vec![format!("{one:?}")];
         for two in kinds {
-            world.set_kinds([one, two], port);
-            let (caller, callee) = (world.peer(0, port), world.peer(1, port));
-            port += 1;
             let cannot = matches!(
                 (one, two),
                 (Symmetric, PortRestricted | Symmetric) | (PortRestricted, Symmetric)
             );
-            let met = first_message(&caller, &callee, PROGRAM_LIMIT);
-            let Some((took, [peer, incoming])) = met else {
-                panic!("{one:?} calls {two:?}: not connected\n{table}");
+            let what = format!("{one:?} calls {two:?}");
+            let ends = |port| {
+                world.set_kinds([one, two], port);
+                [world.peer(0, port), world.peer(1, port)]
             };
-            let at_first = peer.path().unwrap();
-            let outcome = if at_first.is_relayed() {
-                "relayed"
-            } else {
-                "direct"
+            let (met, endpoints) = match cannot {
+                true => meet_relayed(&what, &mut ports, ends),
+                false => meet_directly(&what, &mut ports, ends),
             };
-            let milliseconds = took.as_millis();
-            table.push_str(&format!(
-                "{one:?} calls {two:?}: {outcome} after {milliseconds} ms\n"
-            ));
-            if cannot {
-                assert!(at_first.is_relayed(), "{table}");
-            } else {
-                // On a machine that is busy the relay may have been faster.
-                let what = format!("a direct path from {one:?} to {two:?}");
-                let ends = [&peer, &incoming];
-                wait_until(&what, PROGRAM_LIMIT, || {
-                    let is_direct = |end: &&peer::Peer| matches!(end.path(), Some(PeerPath::Direct(_)));
-                    ends.iter().all(is_direct)
-                });
-            }
-            for endpoint in [caller, callee] {
-                endpoint.close(0, "the next pair");
-            }
+            println!("{what}: {}", met.outcome());
+            row.push(met.outcome());
+            endpoints
+                .iter()
+                .for_each(|endpoint| endpoint.close(0, "the next pair"));
         }
+        table.add(row);
     }
-    println!("{table}");
+    table.finish();
 }
 
 /// RDV-3, RDV-7.

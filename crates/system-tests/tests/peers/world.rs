@@ -1,14 +1,18 @@
 //! A rendezvous, two networks behind routers of any kind, and peers in them.
 
 use std::net::SocketAddr;
+use std::ops::RangeFrom;
 use std::time::{Duration, Instant};
 
 use peer::blocking::{wait, wait_for};
-use peer::{Builder, Delivery, Endpoint, Peer, Rendezvous, SecretKey};
+use peer::{
+    AddressSource, Attempt, AttemptState, Builder, Delivery, Endpoint, Peer, PeerPath, Rendezvous, SecretKey,
+};
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::tunnel::Server;
 use testbed::directory::Directory;
 use testbed::namespace::{End, Namespace, join};
+use testbed::wait::wait_until;
 
 /// Port of the first pair's endpoints, which the routers' rules name. Each further pair has the next one: the kernel
 /// goes on translating flows that it knows.
@@ -236,6 +240,48 @@ pub(crate) fn route(machine: &Namespace, gateway: &str) {
         .unwrap();
 }
 
+/// How often a pair with a direct path is tried that is relayed at first: on a machine that is busy the relay may
+/// answer sooner, but not each time.
+const TRIES: usize = 5;
+
+/// How two peers met.
+pub(crate) struct Met {
+    /// From the call to the first message in the callee's program.
+    pub(crate) took: Duration,
+    /// The connection at both ends.
+    pub(crate) ends: [Peer; 2],
+    /// The relay answered the caller first.
+    pub(crate) is_by_relay: bool,
+}
+
+impl Met {
+    /// How and how soon, for the table.
+    pub(crate) fn outcome(&self) -> String {
+        let how = if self.is_by_relay { "relayed" } else { "direct" };
+        format!("{how}, {} ms", self.took.as_millis())
+    }
+}
+
+/// The caller calls, and its first message comes.
+pub(crate) fn meet(caller: &Endpoint, callee: &Endpoint, limit: Duration) -> Option<Met> {
+    let begin = Instant::now();
+    let connecting = caller.begin(callee.id(), &[]).ok()?;
+    let peer = wait_for(limit, connecting.connected())?.ok()?;
+    drop(wait(peer.send("first", Delivery::ordered(1))).unwrap());
+    let incoming = wait_for(PROGRAM_LIMIT, callee.accept()).flatten().unwrap();
+    assert_eq!(incoming.id(), caller.id());
+    let message = wait_for(PROGRAM_LIMIT, incoming.receive()).unwrap().unwrap();
+    assert_eq!(message.body, "first");
+    let took = begin.elapsed();
+    let is_winner = |attempt: &Attempt| attempt.state == AttemptState::Connected;
+    let winner = connecting.attempts().into_iter().find(is_winner).unwrap();
+    Some(Met {
+        took,
+        ends: [peer, incoming],
+        is_by_relay: winner.source == AddressSource::Relay,
+    })
+}
+
 /// The first message of a caller: how long it took from the call to the callee's program, and the connection at both
 /// ends.
 pub(crate) fn first_message(
@@ -243,12 +289,49 @@ pub(crate) fn first_message(
     callee: &Endpoint,
     limit: Duration,
 ) -> Option<(Duration, [Peer; 2])> {
-    let begin = Instant::now();
-    let peer = wait_for(limit, caller.connect(callee.id(), &[]))?.ok()?;
-    drop(wait(peer.send("first", Delivery::ordered(1))).unwrap());
-    let incoming = wait_for(PROGRAM_LIMIT, callee.accept()).flatten().unwrap();
-    assert_eq!(incoming.id(), caller.id());
-    let message = wait_for(PROGRAM_LIMIT, incoming.receive()).unwrap().unwrap();
-    assert_eq!(message.body, "first");
-    Some((begin.elapsed(), [peer, incoming]))
+    let Met { took, ends, .. } = meet(caller, callee, limit)?;
+    Some((took, ends))
+}
+
+/// New peers meet whose routers have a direct path: by that, without having been relayed before, in one of some tries
+/// at most. `ends` makes the caller and the callee at a port, which no other try has.
+pub(crate) fn meet_directly(
+    what: &str,
+    ports: &mut RangeFrom<u16>,
+    mut ends: impl FnMut(u16) -> [Endpoint; 2],
+) -> (Met, [Endpoint; 2]) {
+    let mut outcomes = Vec::new();
+    for port in ports.take(TRIES) {
+        let endpoints = ends(port);
+        let met = meet(&endpoints[0], &endpoints[1], PROGRAM_LIMIT);
+        let met = met.unwrap_or_else(|| panic!("{what}: not connected"));
+        wait_until(&format!("{what}: a direct path"), PROGRAM_LIMIT, || {
+            met.ends.iter().all(|end| !is_relayed(end))
+        });
+        if !met.is_by_relay {
+            return (met, endpoints);
+        }
+        outcomes.push(met.outcome());
+        endpoints
+            .iter()
+            .for_each(|endpoint| endpoint.close(0, "the next try"));
+    }
+    panic!("{what}: a direct path was found, but each time after the relay had answered: {outcomes:?}");
+}
+
+/// New peers meet whose routers have no direct path.
+pub(crate) fn meet_relayed(
+    what: &str,
+    ports: &mut RangeFrom<u16>,
+    mut ends: impl FnMut(u16) -> [Endpoint; 2],
+) -> (Met, [Endpoint; 2]) {
+    let endpoints = ends(ports.next().unwrap());
+    let met = meet(&endpoints[0], &endpoints[1], PROGRAM_LIMIT);
+    let met = met.unwrap_or_else(|| panic!("{what}: not connected"));
+    assert!(met.is_by_relay && met.ends.iter().all(is_relayed), "{what}");
+    (met, endpoints)
+}
+
+pub(crate) fn is_relayed(end: &Peer) -> bool {
+    matches!(end.path(), Some(PeerPath::Relayed(_)))
 }
