@@ -9,6 +9,7 @@ use std::path::Path;
 use aws_lc_rs::hmac;
 use aws_lc_rs::signature::Ed25519KeyPair;
 use peer_proto::{KeyIdentity, PeerId};
+use zeroize::Zeroizing;
 
 use crate::error::KeyFileError;
 use crate::limits::KEY_FILE_BYTES_MAX;
@@ -16,9 +17,10 @@ use crate::limits::KEY_FILE_BYTES_MAX;
 /// Stands before the purpose of a derived key.
 const DERIVED: &str = "gramway peer key for ";
 
-/// The seed of an Ed25519 key pair (RFC 8032). Whoever has it is this peer.
+/// The seed of an Ed25519 key pair (RFC 8032). Whoever has it is this peer. Its memory is wiped when it is dropped; an
+/// endpoint keeps the key pair as long as it lives.
 #[derive(Clone)]
-pub struct SecretKey([u8; 32]);
+pub struct SecretKey(Zeroizing<[u8; 32]>);
 
 impl SecretKey {
     /// A new key.
@@ -26,15 +28,28 @@ impl SecretKey {
     /// # Errors
     /// [`KeyFileError::NoRandomness`].
     pub fn generate() -> Result<Self, KeyFileError> {
-        let mut seed = [0; 32];
-        aws_lc_rs::rand::fill(&mut seed).map_err(|_| KeyFileError::NoRandomness)?;
+        let mut seed = Zeroizing::new([0; 32]);
+        aws_lc_rs::rand::fill(&mut seed[..]).map_err(|_| KeyFileError::NoRandomness)?;
         Ok(Self(seed))
     }
 
     /// The key of these 32 secret random bytes.
     #[must_use]
     pub fn from_bytes(seed: [u8; 32]) -> Self {
-        Self(seed)
+        Self(Zeroizing::new(seed))
+    }
+
+    /// The 32 bytes of the key, for programs that keep it in a place of their own: secret; never log them, and wipe
+    /// them. [`Self::from_bytes`] makes the key of them again.
+    ///
+    /// ```
+    /// let key = peer::SecretKey::generate()?;
+    /// assert_eq!(peer::SecretKey::from_bytes(key.to_bytes()).id(), key.id());
+    /// # Ok::<(), peer::KeyFileError>(())
+    /// ```
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; 32] {
+        *self.0
     }
 
     /// The key in `path`; where there is no such file, a new one is made and written there, for this user only (mode
@@ -80,8 +95,7 @@ impl SecretKey {
         let beside = path.with_file_name(name);
         let mut options = OpenOptions::new();
         let mut file = options.write(true).create_new(true).mode(0o600).open(&beside)?;
-        let digits: String = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
-        let written = writeln!(file, "{digits}").and_then(|()| file.sync_all());
+        let written = writeln!(file, "{}", *self.digits()).and_then(|()| file.sync_all());
         let named = written.and_then(|()| match fs::hard_link(&beside, path) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
@@ -94,6 +108,16 @@ impl SecretKey {
         Ok(is_own)
     }
 
+    /// The key in hexadecimal, as its file has it.
+    fn digits(&self) -> Zeroizing<String> {
+        let digit = |value| char::from_digit(value, 16).expect("half a byte is a digit");
+        let bytes = self.0.iter().map(|byte| u32::from(*byte));
+        // With room for all of them it is not moved, which would leave a copy.
+        let mut digits = Zeroizing::new(String::with_capacity(2 * self.0.len()));
+        digits.extend(bytes.flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]));
+        digits
+    }
+
     fn read(file: File, path: &Path) -> Result<Self, KeyFileError> {
         let failed = |error| KeyFileError::File {
             path: path.to_owned(),
@@ -103,12 +127,12 @@ impl SecretKey {
         if file.metadata().map_err(failed)?.mode() & 0o077 != 0 {
             return Err(KeyFileError::Exposed { path: path_of() });
         }
-        let mut text = String::new();
+        let mut text = Zeroizing::new(String::with_capacity(KEY_FILE_BYTES_MAX as usize));
         file.take(KEY_FILE_BYTES_MAX)
             .read_to_string(&mut text)
             .map_err(failed)?;
         parse(text.trim())
-            .map(Self)
+            .map(|seed| Self(Zeroizing::new(seed)))
             .ok_or(KeyFileError::Malformed { path: path_of() })
     }
 
@@ -123,10 +147,10 @@ impl SecretKey {
     /// ```
     #[must_use]
     pub fn derived(&self, purpose: &str) -> Self {
-        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.0);
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.0[..]);
         let tag = hmac::sign(&key, format!("{DERIVED}{purpose}").as_bytes());
         let seed = tag.as_ref().try_into().expect("SHA-256 gives 32 bytes");
-        Self(seed)
+        Self(Zeroizing::new(seed))
     }
 
     /// What others know this program by.
@@ -137,7 +161,7 @@ impl SecretKey {
 
     /// For signatures; `None` never, because every seed has a key pair.
     pub(crate) fn key_pair(&self) -> Option<Ed25519KeyPair> {
-        Ed25519KeyPair::from_seed_unchecked(&self.0).ok()
+        Ed25519KeyPair::from_seed_unchecked(&self.0[..]).ok()
     }
 
     pub(crate) fn identity(&self) -> KeyIdentity {

@@ -1,5 +1,6 @@
 //! Streams in the program's hands.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -11,12 +12,14 @@ use peer_proto::{Read, StreamError, StreamId};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::handle::Handle;
+use crate::shared::State;
 
 /// Our side of a stream. Dropped unfinished, it is finished.
 pub struct SendStream {
     handle: Arc<Handle>,
     stream: StreamId,
     is_over: bool,
+    is_reset: bool,
 }
 
 impl SendStream {
@@ -30,6 +33,7 @@ impl SendStream {
             handle,
             stream,
             is_over: false,
+            is_reset: false,
         }
     }
 
@@ -51,7 +55,7 @@ impl SendStream {
     ) -> Poll<Result<usize, StreamError>> {
         let Handle { key, .. } = *self.handle;
         self.handle.shared().change(|state, _| {
-            if let Some(code) = self.stopped(state) {
+            if let Some(code) = self.stop_code(state) {
                 return Poll::Ready(Err(StreamError::Reset(code)));
             }
             match state.peers.write(key, self.stream, chunk) {
@@ -66,7 +70,7 @@ impl SendStream {
         })
     }
 
-    fn stopped(&self, state: &crate::shared::State) -> Option<u64> {
+    fn stop_code(&self, state: &State) -> Option<u64> {
         let face = state.faces.get(&self.handle.key)?;
         face.stopped.get(&self.stream).copied()
     }
@@ -87,17 +91,33 @@ impl SendStream {
     /// [`StreamError`] where the peer stopped the stream, or the connection has ended first.
     pub async fn finished(&mut self) -> Result<(), StreamError> {
         self.finish();
+        match self.stopped().await? {
+            Some(code) => Err(StreamError::Reset(code)),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until the peer wants no more of the stream: the code with which it stopped the stream
+    /// ([`ReceiveStream::stop`]), or `None` where the stream was finished and the peer has everything. A program that
+    /// produces costly bytes learns by it that it need not.
+    ///
+    /// # Errors
+    /// [`StreamError::Closed`] where the connection has ended first, or after [`Self::reset`].
+    pub async fn stopped(&self) -> Result<Option<u64>, StreamError> {
         poll_fn(|context| {
             let mut state = self.handle.shared().lock();
-            if let Some(code) = self.stopped(&state) {
-                return Poll::Ready(Err(StreamError::Reset(code)));
+            if let Some(code) = self.stop_code(&state) {
+                return Poll::Ready(Ok(Some(code)));
+            }
+            if self.is_reset {
+                return Poll::Ready(Err(StreamError::Closed));
             }
             let is_closed = self.handle.closed(&state).is_some();
             let Some(face) = state.faces.get_mut(&self.handle.key) else {
                 return Poll::Ready(Err(StreamError::Closed));
             };
             if face.finished.contains(&self.stream) {
-                return Poll::Ready(Ok(()));
+                return Poll::Ready(Ok(None));
             }
             if is_closed {
                 return Poll::Ready(Err(StreamError::Closed));
@@ -110,7 +130,7 @@ impl SendStream {
 
     /// Abandons the stream with a code below 0xff00: what the peer has not read is lost.
     pub fn reset(&mut self, code: u32) {
-        self.is_over = true;
+        (self.is_over, self.is_reset) = (true, true);
         let key = self.handle.key;
         self.handle
             .shared()
@@ -135,6 +155,16 @@ impl Drop for SendStream {
             face.stopped.remove(&self.stream);
             face.finished.remove(&self.stream);
         }
+    }
+}
+
+impl fmt::Debug for SendStream {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("SendStream")
+            .field("peer", &self.handle.id)
+            .field("stream", &self.stream)
+            .finish_non_exhaustive()
     }
 }
 
@@ -251,6 +281,17 @@ impl Drop for ReceiveStream {
     }
 }
 
+impl fmt::Debug for ReceiveStream {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("ReceiveStream")
+            .field("peer", &self.handle.id)
+            .field("stream", &self.stream)
+            .field("end", &self.end)
+            .finish_non_exhaustive()
+    }
+}
+
 impl AsyncRead for ReceiveStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -269,7 +310,7 @@ impl AsyncRead for ReceiveStream {
     }
 }
 
-fn into_io(error: StreamError) -> io::Error {
+pub(crate) fn into_io(error: StreamError) -> io::Error {
     let kind = match error {
         StreamError::Reset(_) => io::ErrorKind::ConnectionReset,
         StreamError::Closed => io::ErrorKind::NotConnected,

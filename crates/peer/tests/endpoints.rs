@@ -1,6 +1,7 @@
 //! Endpoints on real sockets of this machine.
 #![expect(clippy::unwrap_used, reason = "a failed step of a test fails the test")]
 
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::pin::pin;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use peer::blocking::{wait, wait_for};
+use peer::blocking::{Reader, Writer, wait, wait_for};
 use peer::{
     Bytes, CloseReason, ConnectError, Delivery, DropReason, Endpoint, EndpointEvent, KeyFileError, Outcome,
     Peer, PeerEvent, SecretKey, SendError, StreamError,
@@ -181,6 +182,75 @@ async fn resets_stops_and_ends_are_told() {
         assert!(to_two.receive().await.is_err());
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_writer_learns_that_the_peer_wants_no_more_or_has_everything() {
+    in_time(async {
+        let (_one, two, to_two, to_one) = pair().await;
+        let mut stopped = to_two.open_one_way(0).await.unwrap();
+        stopped.write_chunk(Bytes::from_static(b"abc")).await.unwrap();
+        let mut receiving = to_one.accept_one_way().await.unwrap();
+        receiving.stop(6);
+        assert_eq!(stopped.stopped().await, Ok(Some(6)));
+        assert_eq!(stopped.stopped().await, Ok(Some(6)));
+
+        let mut finished = to_two.open_one_way(0).await.unwrap();
+        finished.write_chunk(Bytes::from_static(b"abc")).await.unwrap();
+        finished.finish();
+        assert_eq!(finished.stopped().await, Ok(None));
+
+        let mut reset = to_two.open_one_way(0).await.unwrap();
+        reset.reset(5);
+        assert_eq!(reset.stopped().await, Err(StreamError::Closed));
+
+        let lost = to_two.open_one_way(0).await.unwrap();
+        let shown = format!("{lost:?}");
+        assert!(shown.contains(&two.id().to_string()), "{shown}");
+        to_one.close(0, "");
+        assert_eq!(lost.stopped().await, Err(StreamError::Closed));
+    })
+    .await;
+}
+
+#[test]
+fn blocking_streams_are_stds_and_a_read_that_takes_too_long_loses_nothing() {
+    let (one, two) = (endpoint(), endpoint());
+    let to_two = wait(one.connect(two.id(), &[two.local_addr()])).unwrap();
+    let to_one = wait_for(LIMIT, two.accept()).unwrap().unwrap();
+    let data: Vec<u8> = (0..3_000_000_u32).map(|index| (index >> 3) as u8).collect();
+    let mut writer = Writer::new(wait(to_two.open_one_way(0)).unwrap());
+    writer.write_all(&data[..3]).unwrap();
+    let stream = wait_for(LIMIT, to_one.accept_one_way()).unwrap().unwrap();
+    let mut reader = Reader::new(stream).with_limit(Duration::from_millis(1));
+    let mut received = Vec::new();
+    let error = loop {
+        let mut part = [0; 2];
+        match reader.read(&mut part) {
+            Ok(count) => received.extend_from_slice(&part[..count]),
+            Err(error) if received.len() == 3 => break error,
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::TimedOut),
+        }
+    };
+    assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+    let rest = data[3..].to_vec();
+    let writing = std::thread::spawn(move || {
+        writer.write_all(&rest).unwrap();
+        writer.finish()
+    });
+    let mut reader = Reader::new(reader.into_inner()).with_limit(LIMIT);
+    reader.read_to_end(&mut received).unwrap();
+    assert!(received == data, "the bytes changed");
+    writing.join().unwrap().unwrap();
+
+    let mut cut = Writer::new(wait(to_two.open_one_way(0)).unwrap());
+    cut.write_all(b"abc").unwrap();
+    let stream = wait_for(LIMIT, to_one.accept_one_way()).unwrap().unwrap();
+    let mut reader = Reader::new(stream).with_limit(LIMIT);
+    reader.read_exact(&mut [0; 3]).unwrap();
+    cut.stream().reset(5);
+    let error = reader.read_to_end(&mut received).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
 }
 
 #[tokio::test]
