@@ -23,7 +23,7 @@ pub enum Order {
 pub enum Reliability {
     /// Sent once. One that fits no packet has a stream, which repairs losses.
     Unreliable,
-    /// Until this time after [`crate::Peers::send`].
+    /// Until this time after it was sent.
     Deadline(Duration),
     /// While the connection lives.
     #[default]
@@ -33,8 +33,9 @@ pub enum Reliability {
 /// How a message is to be delivered: reliably, unordered, with priority 0 where nothing else is said.
 ///
 /// ```
+/// # use peer_proto as peer;
 /// use std::time::Duration;
-/// use peer_proto::{Delivery, Order, Reliability};
+/// use peer::{Delivery, Order, Reliability};
 ///
 /// let position_of_player_7 = Delivery::latest(7);
 /// let chat = Delivery::ordered(1).with_priority(5);

@@ -19,7 +19,8 @@ static BASE32: LazyLock<Encoding> = LazyLock::new(|| {
 /// The Ed25519 public key of a peer (PEER-1).
 ///
 /// ```
-/// use peer_proto::PeerId;
+/// # use peer_proto as peer;
+/// use peer::PeerId;
 ///
 /// let id = PeerId::from([7; 32]);
 /// let text = id.to_string();

@@ -319,6 +319,9 @@ impl Endpoint {
     /// [`Builder::find_on_lan`], also at those that are found there, and then none need be given. Whoever answers with
     /// another key is no peer.
     ///
+    /// A peer that does not let us connect says so after the handshake: this succeeds, and the connection closes with
+    /// [`crate::code::REFUSED`] ([`Peer::closed`]).
+    ///
     /// # Errors
     /// [`ConnectError`]; after 30 seconds where nobody answers, 10 seconds where no address is known (3 seconds without
     /// a rendezvous).

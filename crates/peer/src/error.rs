@@ -36,7 +36,7 @@ pub enum BindError {
 pub enum ConnectError {
     /// The addresses cannot be used.
     #[error(transparent)]
-    Addresses(#[from] peer_proto::ConnectError),
+    Addresses(#[from] crate::AddressError),
     /// No address led to the peer.
     #[error("{0}")]
     Unreachable(Unreached),

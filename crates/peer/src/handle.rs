@@ -56,7 +56,8 @@ impl Drop for Handle {
 }
 
 /// An encrypted connection to one peer. A clone is the same connection; it is closed when the last clone and the last
-/// of its streams are dropped.
+/// of its streams are dropped, and messages that wait or are under way then are dropped, reliable ones too: wait for
+/// their tickets first.
 #[derive(Clone)]
 pub struct Peer(pub(crate) Arc<Handle>);
 
@@ -96,7 +97,8 @@ impl Peer {
     /// The same without waiting.
     ///
     /// # Errors
-    /// [`SendError`]; [`SendError::Full`] where [`Self::send`] would wait.
+    /// [`SendError`]; [`SendError::Full`] where [`Self::send`] would wait: by that one a program waits for room, and
+    /// nothing else tells of it.
     pub fn try_send(&self, body: impl Into<Bytes>, delivery: Delivery) -> Result<Ticket, SendError> {
         let body = body.into();
         match self.submit(&body, delivery) {

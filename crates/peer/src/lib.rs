@@ -63,6 +63,32 @@
 //! sooner, and many endpoints share the runtime's threads. Futures run on any executor; [`SendStream`] and
 //! [`ReceiveStream`] have tokio's `AsyncWrite` and `AsyncRead`. Programs without an executor use [`blocking`].
 //!
+//! # Ends
+//!
+//! A [`Peer`] is a handle. When the last clone of it and the last of its streams are dropped, the connection is closed,
+//! and messages that wait or are under way are dropped with it, reliable ones too: a program that is about to end waits
+//! for their tickets, or for the other end's last word.
+//!
+//! The end that connects has a connection before the other one has looked at who it is. Where that refuses it
+//! ([`Builder::allow`]), [`Endpoint::connect`] has succeeded, and the connection closes at once with [`code::REFUSED`]:
+//!
+//! ```
+//! use peer::{CloseReason, Endpoint, SecretKey, code};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let friend = SecretKey::generate()?.id();
+//! let listener = Endpoint::builder(SecretKey::generate()?).allow([friend]).bind("127.0.0.1:0".parse()?)?;
+//! let stranger = Endpoint::bind(SecretKey::generate()?, "127.0.0.1:0".parse()?)?;
+//!
+//! let peer = stranger.connect(listener.id(), &[listener.local_addr()]).await?;
+//! let CloseReason::ApplicationClosed { code, .. } = peer.closed().await else { return Err("not refused".into()) };
+//! assert_eq!(code, u64::from(code::REFUSED));
+//! assert_eq!(listener.stats().not_allowed, 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Limits
 //!
 //! Without a rendezvous, and outside the local network, at least one end must be reachable at
@@ -76,12 +102,52 @@
 //! silent ([`Peer::path`]); no message is lost by that. The server learns who meets whom, where they are and how much
 //! they say, and nothing of what they say. `specs/rendezvous.md` of the repository says how.
 //!
+//! ```no_run
+//! # use peer::{Endpoint, PeerId, Rendezvous, SecretKey};
+//! # async fn meet(link: &str, other: PeerId) -> Result<(), Box<dyn std::error::Error>> {
+//! // As `gramway up` and `gramway link` print it; the other end has one of the same server.
+//! let rendezvous = Rendezvous::from_link(link)?;
+//! let key = SecretKey::load_or_create("peer.key")?;
+//! let endpoint = Endpoint::builder(key).rendezvous(rendezvous).bind_anywhere()?;
+//! let seen_at = endpoint.registered().await.ok_or("the endpoint was closed")?;
+//! println!("{} may be called from here on, and is seen at {seen_at}", endpoint.id());
+//!
+//! let peer = endpoint.connect(other, &[]).await?;
+//! println!("connected at {}", peer.path().ok_or("it has left")?);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The example `meet` is a whole program of this kind.
+//!
 //! # On the local network
 //!
 //! Peers on one network find each other without a server: who is to be found is announced by multicast DNS
 //! ([`Builder::announce_on_lan`]), and who connects asks ([`Builder::find_on_lan`]). An announcement says peer ID, port
 //! and addresses to everybody on that network. `specs/lan.md` of the repository says how. [`Builder::map_port`] asks
 //! the routers to let others in.
+//!
+//! ```no_run
+//! # use peer::{Endpoint, EndpointEvent, PeerId, SecretKey};
+//! # async fn on_lan(other: PeerId) -> Result<(), Box<dyn std::error::Error>> {
+//! let listener = Endpoint::builder(SecretKey::generate()?).announce_on_lan().map_port().bind_anywhere()?;
+//! let mut events = listener.events();
+//! while let Some(event) = events.next_event().await {
+//!     match event {
+//!         EndpointEvent::Announced => break,
+//!         EndpointEvent::NotAnnounced => println!("not yet: {:?}", listener.lan_problem()),
+//!         EndpointEvent::Mapped { address } => println!("the router leads {address} here"),
+//!         _ => {}
+//!     }
+//! }
+//!
+//! // On another machine of that network:
+//! let caller = Endpoint::builder(SecretKey::generate()?).find_on_lan().bind_anywhere()?;
+//! let peer = caller.connect(other, &[]).await?;
+//! # drop(peer);
+//! # Ok(())
+//! # }
+//! ```
 
 mod beside;
 pub mod blocking;
@@ -121,12 +187,12 @@ pub use mapping::MappingProblem;
 pub use packet::CarrierKind;
 pub use path::PeerPath;
 pub use peer_proto::{
-    AddressSource, Attempt, AttemptState, CloseReason, Congestion, Counters, Delivery, DropReason, Failure,
-    LimitedBy, Order, Outcome, ParseIdError, PathStats, PeerId, Received, Reliability, SendError,
-    StreamError, code,
+    AddressSource, Attempt, AttemptState, CloseReason, Congestion, ConnectError as AddressError, Counters,
+    Delivery, DropReason, Failure, LimitedBy, Order, Outcome, ParseIdError, PathStats, PeerId,
+    ReceiveCounters, Received, Reliability, SendCounters, SendError, StreamError, code,
 };
 pub use rendezvous::{Rendezvous, RendezvousCarrier};
 pub use stats::EndpointStats;
 pub use streams::{ReceiveStream, SendStream};
 pub use ticket::Ticket;
-pub use tunnel_proto::link::LinkError;
+pub use tunnel_proto::link::{EndpointError, LinkError};
