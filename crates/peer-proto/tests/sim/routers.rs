@@ -31,9 +31,11 @@ enum Kind {
     AddressRestricted,
     PortRestricted,
     Symmetric,
+    /// Translates nothing, and lets in answers alone: a firewall of IPv6.
+    Firewall,
 }
 
-use Kind::{AddressRestricted, FullCone, Open, PortRestricted, Symmetric};
+use Kind::{AddressRestricted, Firewall, FullCone, Open, PortRestricted, Symmetric};
 
 /// Mapping and filtering of one router (RFC 4787 sections 4.1 and 5).
 struct Router {
@@ -57,7 +59,8 @@ impl Router {
 
     /// A packet leaves: where it seems to come from.
     fn leave(&mut self, source: SocketAddr, destination: SocketAddr) -> SocketAddr {
-        if self.kind == Open {
+        if matches!(self.kind, Open | Firewall) {
+            self.sent.insert((source.port(), destination));
             return source;
         }
         let fresh = 10_000 + 7 * self.ports.len() as u16;
@@ -75,7 +78,7 @@ impl Router {
         let is_let_in = match self.kind {
             Open | FullCone => true,
             AddressRestricted => sent.any(|(_, to)| to.ip() == source.ip()),
-            PortRestricted | Symmetric => sent.any(|(_, to)| *to == source),
+            PortRestricted | Symmetric | Firewall => sent.any(|(_, to)| *to == source),
         };
         is_let_in.then_some(*inside)
     }
@@ -98,11 +101,16 @@ fn rendezvous() -> SocketAddr {
 
 impl Site {
     fn new(one: Kind, two: Kind) -> Self {
+        Self::at(one, two, ["10.1.0.2:4000", "10.2.0.2:4000"])
+    }
+
+    /// With these addresses inside.
+    fn at(one: Kind, two: Kind, [address_of_one, address_of_two]: [&str; 2]) -> Self {
         Self {
             clock: Clock::default(),
             ends: [
-                End::new(parameters(1), "10.1.0.2:4000"),
-                End::new(parameters(2), "10.2.0.2:4000"),
+                End::new(parameters(1), address_of_one),
+                End::new(parameters(2), address_of_two),
             ],
             routers: [Router::new(one, "198.51.100.1"), Router::new(two, "198.51.100.2")],
             is_shared: false,
@@ -163,7 +171,9 @@ impl Site {
         let direct = self.ends.iter().position(|end| end.address == destination);
         if let Some(end) = direct {
             let is_neighbour = self.is_shared && self.ends[1 - end].address == source;
-            return (is_neighbour || self.routers[end].kind == Open).then_some(end);
+            let router = &self.routers[end];
+            let answers = router.kind == Firewall && router.sent.contains(&(destination.port(), source));
+            return (is_neighbour || answers || router.kind == Open).then_some(end);
         }
         let router = self
             .routers
@@ -218,14 +228,21 @@ impl Site {
 
     /// The first calls the second: its addresses come there, the second sends checks and answers with its own.
     fn meet(&mut self) {
+        // The answer comes by two links.
+        self.meet_after(Duration::ZERO, 2 * DELAY);
+    }
+
+    /// The same where it takes so long until the second has heard of the call, and then until the first has the answer.
+    fn meet_after(&mut self, called_after: Duration, answered_after: Duration) {
         let [of_first, of_second] = [0, 1].map(|end| self.candidates(end));
         let now = self.clock.now();
-        assert!(self.ends[1].peers.send_checks(now, id(1), MEETING, &of_first));
-        let until = now + Duration::from_secs(3);
+        let until = now + called_after + answered_after + Duration::from_secs(3);
         let caller = &mut self.ends[0].peers;
         let key = caller.connect_and_meet(now, id(2), &[], MEETING, until).unwrap();
-        // The answer comes by two links.
-        self.drive_until(2 * DELAY, |_| false);
+        self.drive_until(called_after, |_| false);
+        let now = self.clock.now();
+        assert!(self.ends[1].peers.send_checks(now, id(1), MEETING, &of_first));
+        self.drive_until(answered_after, |_| false);
         let now = self.clock.now();
         let caller = &mut self.ends[0].peers;
         caller.add_addresses(now, key, AddressSource::Rendezvous, &of_second);
@@ -267,6 +284,66 @@ fn all_pairs_of_routers_that_can_be_opened_connect_directly_within_a_second() {
             }
         }
     }
+}
+
+/// RDV-2, RDV-3: neither the rounds of checks nor the time that direct addresses have before the relay follow the round
+/// trip to the rendezvous. They need not: what is late by it is late for the relay, too.
+#[test]
+fn a_far_rendezvous_has_no_pair_relayed_that_can_be_opened() {
+    let kinds = [Open, FullCone, AddressRestricted, PortRestricted, Symmetric];
+    for milliseconds in [80, 300, 450, 600] {
+        let round_trip = Duration::from_millis(milliseconds);
+        let mut last = Duration::ZERO;
+        for one in kinds {
+            for two in kinds {
+                if matches!(
+                    (one, two),
+                    (Symmetric, PortRestricted | Symmetric) | (PortRestricted, Symmetric)
+                ) {
+                    continue;
+                }
+                let mut site = Site::new(one, two);
+                let begin = site.clock.now();
+                // A call goes by the rendezvous to the other end, and its answer back.
+                site.meet_after(round_trip, round_trip);
+                assert!(site.drive_until(Duration::from_secs(60), Site::is_connected));
+                last = last.max(site.clock.now() - begin);
+            }
+        }
+        // A handshake by the relay goes the same way as the call and its answer.
+        let by_relay = 2 * round_trip + limits::RELAY_DELAY + 2 * round_trip;
+        println!(
+            "a rendezvous {milliseconds} ms away: direct within {last:?}, relayed after {by_relay:?} at the soonest"
+        );
+        assert!(
+            last < by_relay,
+            "{last:?} with {round_trip:?}, relayed after {by_relay:?}"
+        );
+    }
+}
+
+/// RDV-2, RDV-3: IPv6 has no translation, and firewalls that let in answers alone.
+#[test]
+fn peers_behind_firewalls_of_ipv6_open_them_for_each_other_within_a_second() {
+    for (one, two) in [(Firewall, Firewall), (Firewall, Open), (Open, Firewall)] {
+        let addresses = ["[2001:db8:1::2]:4000", "[2001:db8:2::2]:4000"];
+        let mut site = Site::at(one, two, addresses);
+        let begin = site.clock.now();
+        site.meet();
+        assert!(
+            site.drive_until(Duration::from_secs(60), Site::is_connected),
+            "{one:?} calls {two:?}"
+        );
+        let took = site.clock.now() - begin;
+        assert!(took <= Duration::from_secs(1), "{one:?} calls {two:?}: {took:?}");
+        let (remote, peer) = (site.ends[1].address, site.ends[0].peer());
+        assert_eq!(site.ends[0].peers.path_stats(peer).unwrap().remote, remote);
+    }
+    // Who only answers opens nothing.
+    let mut site = Site::at(Open, Firewall, ["[2001:db8:1::2]:4000", "[2001:db8:2::2]:4000"]);
+    let (now, remote) = (site.clock.now(), site.ends[1].address);
+    site.ends[0].peers.connect(now, id(2), &[remote]).unwrap();
+    assert!(!site.drive_until(Duration::from_secs(60), Site::is_connected));
 }
 
 /// RDV-3.
