@@ -21,6 +21,12 @@ const APART: &str = "table inet apart {
     chain out { type filter hook output priority 0; meta l4proto udp udp dport != 4433 drop; }
 }";
 
+/// It exchanges none at all.
+const NO_UDP: &str = "table inet apart {
+    chain in { type filter hook input priority 0; meta l4proto udp drop; }
+    chain out { type filter hook output priority 0; meta l4proto udp drop; }
+}";
+
 /// RDV-4.
 #[test]
 fn two_machines_meet_at_a_server_with_a_cover() {
@@ -37,6 +43,21 @@ fn two_machines_that_reach_nothing_but_a_server_with_a_cover_are_relayed_by_it()
     require_root!();
     let scene = Scene::new(require_python!(), &[]);
     scene.pair.client.nft(APART).unwrap();
+    assert_relayed(&scene, "relayed, over UDP");
+}
+
+/// RDV-4, RDV-10: UDP is blocked altogether.
+#[test]
+fn a_machine_whose_network_blocks_udp_is_relayed_by_a_server_with_a_cover_in_tcps_shape() {
+    require_root!();
+    // Connections to the port of UDP go to the web site.
+    let scene = Scene::new(require_python!(), &["--tcp=:8443"]);
+    scene.pair.client.nft(NO_UDP).unwrap();
+    assert_relayed(&scene, "relayed, over TCP's shape");
+}
+
+/// The client's machine reaches a listener at the server's one by the server alone, and `ping` says `how`.
+fn assert_relayed(scene: &Scene, how: &str) {
     let (near, far, directory) = (&scene.pair.client, &scene.pair.server, &scene.directory);
     let link = directory.write("rendezvous", &scene.server.link()).unwrap();
     let rendezvous = [
@@ -63,7 +84,7 @@ fn two_machines_that_reach_nothing_but_a_server_with_a_cover_are_relayed_by_it()
     .concat();
     let (code, text, errors) = run(near, directory, "caller", &ping);
     assert_eq!(code, 0, "{errors}");
-    assert!(text.contains("relayed, over UDP"), "{text}");
+    assert!(text.contains(how), "{text}");
     assert!(text.contains("2 sent, 2 answered, 0 % lost"), "{text}");
 }
 

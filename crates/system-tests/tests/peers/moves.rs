@@ -14,7 +14,7 @@ use super::world::{FIRST_PORT, FullCone, Open, PortRestricted, Symmetric, World,
 pub(super) const ATTEMPT: Duration = Duration::from_secs(4);
 
 /// How long a move may take: a search for a direct path comes up to half a minute after the one before.
-const MOVE_LIMIT: Duration = Duration::from_secs(90);
+pub(super) const MOVE_LIMIT: Duration = Duration::from_secs(90);
 
 /// Between two messages of a test.
 const PACE: Duration = Duration::from_millis(5);
@@ -128,7 +128,7 @@ fn a_relayed_pair_moves_to_a_direct_path_that_opens_and_back_when_it_closes_and_
 }
 
 /// Nothing passes between the two networks.
-fn block(world: &World) {
+pub(super) fn block(world: &World) {
     let one = "{ 198.51.1.0/24, 10.1.0.0/24 }";
     let two = "{ 198.51.2.0/24, 10.2.0.0/24 }";
     let rules = format!(
@@ -138,7 +138,7 @@ fn block(world: &World) {
     world.between[0].nft(&rules).unwrap();
 }
 
-fn unblock(world: &World) {
+pub(super) fn unblock(world: &World) {
     world.between[0].nft("flush ruleset").unwrap();
 }
 
