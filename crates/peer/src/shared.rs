@@ -68,6 +68,8 @@ pub(crate) struct State {
     pub(crate) acceptors: Wakers,
     /// The endpoint is closing, or has closed.
     pub(crate) is_closed: bool,
+    /// The rendezvous is to be told of that.
+    leaves_meetings: bool,
     /// Until when the thread sleeps, where it does, unless it is woken.
     pub(crate) wakes_at: Option<Instant>,
     /// Its thread has ended.
@@ -249,21 +251,28 @@ impl State {
             .meetings
             .as_mut()
             .is_some_and(|meetings| meetings.flush(now, outbox));
-        more |= self.peers.flush(now, outbox);
-        if let Some(meetings) = &mut self.meetings
-            && meetings.relay(now, outbox)
-        {
-            more |= meetings.flush(now, outbox);
+        let peers_have_more = self.peers.flush(now, outbox);
+        if let Some(meetings) = &mut self.meetings {
+            if meetings.relay(now, outbox) {
+                more |= meetings.flush(now, outbox);
+            }
+            // Relayed peers have been told.
+            if self.leaves_meetings && !peers_have_more {
+                self.leaves_meetings = false;
+                meetings.leave(now);
+                more |= meetings.flush(now, outbox);
+            }
         }
-        more
+        more || peers_have_more
     }
 
-    /// The endpoint closes: all peers and the rendezvous are told.
+    /// The endpoint closes: all peers are told, and then the rendezvous, which relays to some of them.
     pub(crate) fn close(&mut self, now: Instant, code: u32, reason: &[u8]) {
         self.is_closed = true;
         self.peers.close_all(now, code, reason);
         if let Some(meetings) = &mut self.meetings {
-            meetings.close(now);
+            meetings.close();
+            self.leaves_meetings = true;
         }
         self.end_companions();
     }
@@ -546,6 +555,7 @@ impl Shared {
             queue_full: 0,
             acceptors: Wakers::default(),
             is_closed: false,
+            leaves_meetings: false,
             wakes_at: None,
             has_ended: false,
         };

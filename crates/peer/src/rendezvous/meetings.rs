@@ -232,9 +232,14 @@ impl Meetings {
         woken.append(&mut self.guests.0);
     }
 
-    pub(crate) fn close(&mut self, now: Instant) {
+    /// The endpoint closes: no question is answered any more.
+    pub(crate) fn close(&mut self) {
         self.invitations.fail(InviteError::NotRegistered);
         self.finds.fail(InviterError::NotRegistered);
+    }
+
+    /// The rendezvous is told, which relays nothing from here on.
+    pub(crate) fn leave(&mut self, now: Instant) {
         self.registration.close(now);
     }
 
