@@ -147,6 +147,9 @@ pub enum HelloError {
 /// Extension of a receiver that passes a pipe on as it comes, and takes pieces of its chunks (FILE-39).
 pub const PIECES: u64 = 1;
 
+/// Extension of a receiver that only looks at what is offered, and wants nothing (FILE-40).
+pub const LOOK: u64 = 2;
+
 impl Hello {
     /// Whether this end has an extension, whatever its value.
     #[must_use]

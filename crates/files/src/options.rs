@@ -182,6 +182,8 @@ pub struct Report {
     pub skipped: u64,
     /// Those that failed.
     pub failed: u64,
+    /// Whether the receiver only looked at what was offered: then nothing was transferred, whatever is counted.
+    pub is_look: bool,
     /// Bytes of files that came over the network, before compression.
     pub bytes_sent: u64,
     /// Bytes of files that were there already.

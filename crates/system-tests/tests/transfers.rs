@@ -199,6 +199,38 @@ fn a_link_that_its_server_refuses_keeps_nobody_from_a_sender_who_is_found_withou
     assert!(told.contains("does not take its token any more"), "{told}");
 }
 
+/// FILE-33, FILE-40.
+#[test]
+fn who_looks_by_a_code_receives_by_the_same_code_and_nobody_else_does() {
+    require_root!();
+    let pair = Pair::new(1_500);
+    let directory = Directory::create_for_test().unwrap();
+    let (_server, link) = server(&pair, &directory);
+    let (from, to) = (directory.join("tree"), directory.join("to"));
+    make_tree(&from);
+    let send = ["send", text(&from), "--rendezvous-file", &link];
+    let mut sender = start(&pair.server, &directory, "sender", &send);
+    let shown = shown_code(&sender);
+    let receive = |state: &str, look: &[&str]| {
+        let receive = [&["receive", &shown, "--to", text(&to)], look].concat();
+        start(&pair.client, &directory, state, &receive)
+    };
+    for look in ["--list", "--dry-run"] {
+        let mut receiver = receive("receiver", &[look]);
+        assert_done(&mut receiver);
+        assert!(receiver.stdout().contains("tree/large"), "{}", receiver.stdout());
+        fs::create_dir_all(&to).unwrap();
+    }
+    let mut other = receive("other", &[]);
+    assert_eq!(code(&mut other), PERMISSION, "{}", other.stderr());
+    assert!(sender.is_running(), "{}", sender.stderr());
+    let mut receiver = receive("receiver", &[]);
+    assert_done(&mut receiver);
+    assert_done(&mut sender);
+    assert_same(&from, &to.join("tree"));
+    assert_eq!(sender.stderr().matches("the receiver has looked").count(), 2);
+}
+
 /// FILE-33.
 #[test]
 fn a_wrong_code_is_one_guess_and_both_ends_say_so() {

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-use files_proto::message::{CarrierKind, Hello, Measure, Message, PIECES, VERSION};
+use files_proto::message::{CarrierKind, Hello, LOOK, Measure, Message, PIECES, VERSION};
 use peer::blocking::{wait, wait_for};
 use peer::{Peer, SendStream};
 use quic::KeyIdentity;
@@ -56,6 +56,8 @@ use write_back::WriteBack;
 pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Result<Report, TransferError> {
     let only = filter::of(&options.only, &[]).map_err(TransferError::Pattern)?;
     let destination = match &options.to {
+        // Nothing is there that what is offered could be compared with.
+        To::Directory(path) if options.list || options.dry_run && !path.exists() => None,
         To::Directory(path) => Some(Arc::new(open(path, options)?)),
         To::Stdout => None,
     };
@@ -170,6 +172,7 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
     report.stored = state.totals.stored;
     report.skipped = state.totals.skipped;
     report.failed = state.totals.failed;
+    report.is_look = options.list || options.dry_run;
     report.problems = state.problems;
     report.bytes_sent = receiving.bytes_sent.into_inner();
     report.chunks_sent = receiving.chunks_sent.into_inner();
@@ -183,7 +186,7 @@ fn open(path: &Path, options: &ReceiveOptions) -> Result<Destination, TransferEr
         error,
     };
     let destination = Destination::open(path).map_err(failed)?;
-    if !options.dry_run && !options.list {
+    if !options.dry_run {
         destination.check_writable().map_err(failed)?;
     }
     Ok(destination)
@@ -255,13 +258,17 @@ struct Conversation<'scope, 'env> {
 
 impl Conversation<'_, '_> {
     fn run(&mut self) -> Result<(), TransferError> {
+        let has_extensions = [
+            (PIECES, self.options.to == To::Stdout),
+            (LOOK, !self.writes()),
+        ];
         let ours = Hello {
             version: VERSION,
             sender: false,
-            extensions: match self.options.to {
-                To::Stdout => vec![(PIECES, Vec::new())],
-                To::Directory(_) => Vec::new(),
-            },
+            extensions: has_extensions
+                .into_iter()
+                .filter_map(|(number, has)| has.then_some((number, Vec::new())))
+                .collect(),
         };
         self.receiving.outbox.push(&Message::Hello(ours.clone()));
         if self.options.transport != Transport::Quic {

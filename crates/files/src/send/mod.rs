@@ -14,7 +14,7 @@ use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 use files_proto::limits::CHUNK_BYTES;
-use files_proto::message::{CarrierKind, Hello, Message, PIECES, VERSION};
+use files_proto::message::{CarrierKind, Hello, LOOK, Message, PIECES, VERSION};
 use files_proto::{Entry, EntryId, Kind, SkipReason};
 use peer::Peer;
 use peer::blocking::{wait, wait_for};
@@ -68,6 +68,8 @@ struct Sending {
     pipe: Mutex<Option<EntryId>>,
     /// Whether the receiver passes it on as it comes.
     takes_pieces: AtomicBool,
+    /// Whether the receiver only looks at what is offered.
+    only_looks: AtomicBool,
     chunks_sent: AtomicU64,
     /// Held while something comes to its end and that is told: DONE comes behind it.
     telling: Mutex<()>,
@@ -93,6 +95,7 @@ impl Sending {
             is_over: AtomicBool::new(false),
             pipe: Mutex::default(),
             takes_pieces: AtomicBool::new(false),
+            only_looks: AtomicBool::new(false),
             chunks_sent: AtomicU64::new(0),
             telling: Mutex::default(),
             bell: Bell::default(),
@@ -196,6 +199,7 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
     report.stored = totals.stored;
     report.skipped = totals.skipped;
     report.failed = totals.failed;
+    report.is_look = sending.only_looks.load(Ordering::SeqCst);
     let snapshot = progress.snapshot();
     report.bytes_there = snapshot.bytes_there;
     report.bytes_sent = snapshot.bytes_done - snapshot.bytes_there.min(snapshot.bytes_done);
@@ -263,6 +267,7 @@ impl<'scope> Conversation<'scope, '_> {
                     ours.agree(&hello)?;
                     let takes_pieces = hello.has(PIECES);
                     self.sending.takes_pieces.store(takes_pieces, Ordering::SeqCst);
+                    self.sending.only_looks.store(hello.has(LOOK), Ordering::SeqCst);
                 }
                 Heard::Message(_) if !has_greeted => {
                     return Err(TransferError::Broken("its first message is no HELLO".to_owned()));
@@ -287,6 +292,11 @@ impl<'scope> Conversation<'scope, '_> {
     fn handle(&mut self, message: Message) -> Result<(), TransferError> {
         let sending = self.sending;
         match message {
+            Message::Want { .. } if sending.only_looks.load(Ordering::SeqCst) => {
+                return Err(TransferError::Broken(
+                    "it said that it only looks, and wants bytes of files".to_owned(),
+                ));
+            }
             Message::Want { entry, chunks } => {
                 let there = sending.desk.want(entry, &chunks)?;
                 sending.progress.add(Counter::BytesThere, there);

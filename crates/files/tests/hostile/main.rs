@@ -10,7 +10,7 @@ use bytes::Bytes;
 use files::{SendOptions, Source, TransferError};
 use files_proto::content::chunk_address;
 use files_proto::manifest::ManifestError;
-use files_proto::message::{Hello, Message, Totals, VERSION};
+use files_proto::message::{Hello, LOOK, Message, Totals, VERSION};
 use files_proto::record::{Body, Chunk, Piece, RecordHead};
 use files_proto::{FailReason, Kind, Ranges, SkipReason};
 use peer::blocking::wait;
@@ -266,6 +266,18 @@ fn an_end_that_is_done_too_early_is_not_believed() {
         liar.say(&Message::Done(Totals::default()));
     });
     assert!(matches!(received, Err(TransferError::Broken(_))), "{received:?}");
+}
+
+/// FILE-40.
+#[test]
+fn a_receiver_that_only_looks_gets_no_bytes() {
+    let sent = send_to(|liar| {
+        liar.say(&hello(false, vec![(LOOK, Vec::new())]));
+        while !matches!(liar.hear(), Some(Message::Entry(_)) | None) {}
+        let chunks = Ranges::from_range(0..1);
+        liar.say(&Message::Want { entry: 0, chunks });
+    });
+    assert!(matches!(sent, Err(TransferError::Broken(_))), "{sent:?}");
 }
 
 /// FILE-2.

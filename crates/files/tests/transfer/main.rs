@@ -278,6 +278,7 @@ fn attributes_of_files_and_directories_are_carried_where_both_users_want_it() {
     }
 }
 
+/// FILE-40.
 #[test]
 fn a_dry_run_tells_and_writes_nothing() {
     let mut trial = Trial::new();
@@ -291,10 +292,15 @@ fn a_dry_run_tells_and_writes_nothing() {
         }
     });
     let (sent, received) = trial.run_with(&Progress::default(), &progress);
-    sent.unwrap();
-    assert_eq!(received.unwrap().bytes_sent, 0);
+    let (sent, received) = (sent.unwrap(), received.unwrap());
+    assert!(sent.is_look && received.is_look, "both ends know that nothing was transferred");
+    assert_eq!(received.bytes_sent, 0);
     assert!(*told.lock().unwrap() > 28 << 20);
     assert!(!trial.to("").exists());
+    trial.receive.dry_run = false;
+    assert!(!trial.run().is_look);
+    trial.receive.list = true;
+    assert!(trial.run().is_look, "also where everything is there");
 }
 
 #[test]

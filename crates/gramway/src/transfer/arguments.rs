@@ -114,10 +114,10 @@ pub(crate) struct ReceiveArguments {
     /// Only files whose path matches this pattern; again for others
     #[arg(long, value_name = "PATTERN")]
     pub(super) only: Vec<String>,
-    /// Say what is offered, and receive nothing
+    /// Say what is offered, and receive nothing: the same code receives it afterwards on this machine
     #[arg(long, conflicts_with_all = ["output", "dry_run"])]
     pub(super) list: bool,
-    /// Say what would be received, and receive nothing
+    /// Say what would be received, and receive nothing: the same code receives it afterwards on this machine
     #[arg(long, conflicts_with = "output")]
     pub(super) dry_run: bool,
     /// Compare contents also where size and time are the same

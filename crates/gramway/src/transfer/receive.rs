@@ -1,7 +1,7 @@
 //! `gramway receive`: meets the sender, takes what it offers, and meets it again where the connection breaks.
 
 use std::fs;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -173,6 +173,8 @@ fn destination(arguments: &ReceiveArguments) -> Result<PathBuf, Problem> {
     match fs::metadata(&path) {
         Ok(found) if !found.is_dir() => Err(Problem::usage(format!("{} is not a directory", path.display()))),
         Ok(_) => Ok(path),
+        // Who only looks needs no directory.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && (arguments.list || arguments.dry_run) => Ok(path),
         Err(error) => Err(Problem::file("receive into", &path, &error)),
     }
 }

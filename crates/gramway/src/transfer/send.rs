@@ -304,6 +304,11 @@ impl Sending {
         *self.since.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         match sent {
             Ok(None) | Err(TransferError::Cancelled) => {}
+            // It may come again: what was not received must not count as sent.
+            Ok(Some(report)) if report.is_look => self.serving.display.tell(
+                "looked",
+                &format!("{whose}the receiver has looked at what is offered, and may come again to receive it; waiting for it"),
+            ),
             Ok(Some(report)) => {
                 if let Err(problem) = complete(&report) {
                     self.fail(problem);

@@ -104,7 +104,7 @@ impl Serving {
         sources.any(|source| matches!(source, Source::Stdin { .. })) && files::is_stdin_spent()
     }
 
-    /// Sends to a peer, and shows it; `whose` is put before what is said of it. `None`: a former transfer to the peer
+    /// Sends to a peer, and shows it, unless it only looks; `whose` is put before what is said of it. `None`: a former transfer to the peer
     /// runs, and it is told to come again.
     pub(super) fn send(&self, peer: &Peer, whose: &str) -> Result<Option<Report>, TransferError> {
         let progress = self.display.progress(whose);
@@ -122,8 +122,10 @@ impl Serving {
         let sent = files::send(peer, &self.options, &progress);
         drop(watch);
         let report = sent?;
-        self.display
-            .report(whose, "sent", &report, &progress.snapshot(), began.elapsed());
+        if !report.is_look {
+            self.display
+                .report(whose, "sent", &report, &progress.snapshot(), began.elapsed());
+        }
         Ok(Some(report))
     }
 

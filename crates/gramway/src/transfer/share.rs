@@ -79,6 +79,9 @@ pub(crate) fn run(arguments: &ShareArguments) -> Result<(), Problem> {
 fn serve(sharing: &Serving, peer: &Peer) {
     let whose = format!("{}: ", &peer.id().to_string()[..SHOWN_OF_ID]);
     match sharing.send(peer, &whose) {
+        Ok(Some(report)) if report.is_look => {
+            sharing.display.tell("looked", &format!("{whose}it has looked at what is shared"));
+        }
         Ok(_) | Err(TransferError::Cancelled) => {}
         Err(error) => {
             let why = output::shown(&error.to_string()).into_owned();

@@ -68,37 +68,38 @@ fn a_file_comes_once_and_what_is_in_its_place_is_what_the_user_says() {
 }
 
 #[test]
-fn standard_output_has_the_bytes_and_nothing_else_and_a_dry_run_writes_nothing() {
+fn who_looks_first_receives_afterwards_and_standard_output_has_the_bytes_and_nothing_else() {
     let place = Place::new();
-    let (first, at) = sender(&place, b"bytes\n");
-    let dry = [
-        "receive",
-        "--peer",
-        &at,
-        "--no-lan",
-        "--to",
-        "to",
-        "--state",
-        "receiver",
-        "--dry-run",
-        "--on-conflict",
-        "rename",
-    ];
+    let (sender, at) = sender(&place, b"bytes\n");
     fs::create_dir(place.path("to")).expect("a directory can be made");
-    let output = place.run(&dry);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{told}");
-    let written = fs::read_dir(place.path("to")).expect("it is there").count();
-    assert_eq!(written, 0);
-    assert_eq!(first.end(), Some(0));
-    let (second, at) = sender(&place, b"bytes\n");
+    for look in ["--dry-run", "--list"] {
+        let arguments = [
+            "receive",
+            "--peer",
+            &at,
+            "--no-lan",
+            "--to",
+            "to",
+            "--state",
+            "receiver",
+            look,
+        ];
+        let output = place.run(&arguments);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{told}");
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(shown.contains("6 B  file"), "{shown}");
+        let written = fs::read_dir(place.path("to")).expect("it is there").count();
+        assert_eq!(written, 0);
+        sender.wait_for("the receiver has looked");
+    }
     let output = place.run(&[
         "receive", "--peer", &at, "--no-lan", "-o", "-", "--state", "receiver",
     ]);
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{told}");
     assert_eq!(output.stdout, b"bytes\n");
-    assert_eq!(second.end(), Some(0));
+    assert_eq!(sender.end(), Some(0));
 }
 
 #[test]

@@ -17,7 +17,13 @@ fn exchange(pair: &Pair, directory: &Directory, send: &[&str], receive: &[&str])
     let receive = [&["receive", &shown, "--json"], receive].concat();
     let mut receiver = start(&pair.client, directory, "receiver", &receive);
     assert_done(&mut receiver);
-    assert_done(&mut sender);
+    match receive.iter().any(|option| ["--list", "--dry-run"].contains(option)) {
+        // It waits for the receiver to come again.
+        true => wait_until("the sender is told", PROGRAM_LIMIT, || {
+            sender.stderr().contains("the receiver has looked")
+        }),
+        false => assert_done(&mut sender),
+    }
     for end in [&sender, &receiver] {
         assert!(
             !end.stderr().contains("the sandbox does not hold"),
