@@ -117,6 +117,45 @@ pub enum Message {
         /// Why, for people.
         text: String,
     },
+    /// Either: what holds this end up from here on.
+    Held {
+        /// What.
+        by: Hindrance,
+    },
+}
+
+/// What holds one end up (FILE-41).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hindrance {
+    /// Nothing that is worth telling, or something that this version does not know.
+    #[default]
+    Nothing,
+    /// The path to the other end, or the other end.
+    Network,
+    /// Reading or writing files or pipes.
+    Disk,
+    /// The rate that its user allows.
+    Limit,
+}
+
+impl Hindrance {
+    fn code(self) -> u64 {
+        match self {
+            Self::Nothing => 0,
+            Self::Network => 1,
+            Self::Disk => 2,
+            Self::Limit => 3,
+        }
+    }
+
+    fn of(code: u64) -> Self {
+        match code {
+            1 => Self::Network,
+            2 => Self::Disk,
+            3 => Self::Limit,
+            _ => Self::Nothing,
+        }
+    }
 }
 
 /// The first message of each end (FILE-2).
@@ -249,6 +288,7 @@ const TCP_OFFER: u64 = 15;
 const TCP_KEY: u64 = 16;
 const MEASURE: u64 = 17;
 const CHOICE: u64 = 18;
+const HELD: u64 = 19;
 
 impl Message {
     /// Appends type, length and value.
@@ -313,6 +353,7 @@ impl Message {
                 put(carrier.code(), out);
                 put_text(text, TEXT_BYTES_MAX, out);
             }
+            Self::Held { by } => put(by.code(), out),
         }
         self.kind()
     }
@@ -337,6 +378,7 @@ impl Message {
             Self::TcpKey { .. } => TCP_KEY,
             Self::Measure(_) => MEASURE,
             Self::Choice { .. } => CHOICE,
+            Self::Held { .. } => HELD,
         }
     }
 
@@ -398,6 +440,9 @@ impl Message {
             CHOICE => Self::Choice {
                 carrier: CarrierKind::of(input.number()?)?,
                 text: input.text(TEXT_BYTES_MAX)?,
+            },
+            HELD => Self::Held {
+                by: Hindrance::of(input.number()?),
             },
             _ => return Ok(None),
         }))

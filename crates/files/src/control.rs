@@ -6,16 +6,18 @@ use std::io;
 use std::pin::pin;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use files_proto::message::{Decoder, Message};
+use files_proto::message::{Decoder, Hindrance, Message};
 use peer::blocking::{wait, wait_for};
 use peer::{ReceiveStream, SendStream};
 
 use crate::carrier::ended;
 use crate::error::TransferError;
-use crate::limits::{CONTROL_QUEUE_BYTES, CONTROL_READ_BYTES};
+use crate::limits::{CONTROL_QUEUE_BYTES, CONTROL_READ_BYTES, HELD_TURN};
+use crate::progress::Progress;
+use crate::waits::Look;
 
 /// Messages that are to be sent.
 #[derive(Default)]
@@ -102,6 +104,31 @@ impl Outbox {
                 stream.finish();
                 return Ok(());
             }
+        }
+    }
+}
+
+/// What holds this end up, as the other one was told last (FILE-41).
+#[derive(Default)]
+pub(crate) struct Held {
+    told: Hindrance,
+    look: Look,
+    looked: Option<Instant>,
+}
+
+impl Held {
+    /// Judges now and then, and tells where it has changed.
+    pub(crate) fn tell(&mut self, now: Instant, progress: &Progress, outbox: &Outbox) {
+        if self
+            .looked
+            .is_some_and(|looked| now.saturating_duration_since(looked) < HELD_TURN)
+        {
+            return;
+        }
+        self.looked = Some(now);
+        let by = progress.held_by(&mut self.look);
+        if std::mem::replace(&mut self.told, by) != by {
+            outbox.push(&Message::Held { by });
         }
     }
 }

@@ -56,6 +56,7 @@ mod receive;
 mod remembered;
 mod send;
 mod source;
+mod waits;
 mod walk;
 
 use quic::KeyIdentity;
@@ -66,7 +67,7 @@ pub use options::{
     Answer, Compress, Conflict, Destination, OnConflict, ReceiveOptions, Report, SendOptions, Source,
     Transport,
 };
-pub use progress::{Event, How, LimitedBy, Progress, Snapshot};
+pub use progress::{Event, FileInWork, How, LimitedBy, Progress, Snapshot};
 pub use receive::receive;
 pub use send::{is_stdin_spent, send};
 

@@ -175,3 +175,12 @@ pub const PLACING_FILES_MAX: usize = 32;
 
 /// How long the sender may take for its HELLO.
 pub const HELLO_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// How often an end judges what holds it up, and tells the other one where that has changed.
+pub const HELD_TURN: Duration = Duration::from_millis(500);
+
+/// Waits of all threads together that are less than this part of the time hold nothing up.
+pub const HELD_SHARE: u32 = 4;
+
+/// Files in work that are told of: as many as a user may have come at once.
+pub const FILES_IN_WORK_MAX: usize = PARALLEL_FILES_MAX as usize;

@@ -2,9 +2,15 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use files_proto::EntryId;
+use files_proto::message::Hindrance;
 
 use crate::carrier::Carrier;
+use crate::limits::FILES_IN_WORK_MAX;
+use crate::waits::{Look, Wait, Waits};
 
 /// Of one transfer; a clone is the same.
 #[derive(Clone)]
@@ -15,6 +21,7 @@ struct Shared {
     counters: [AtomicU64; Counter::COUNT],
     manifest_complete: AtomicBool,
     cancelled: AtomicBool,
+    waits: Waits,
     told: Mutex<Told>,
 }
 
@@ -22,7 +29,13 @@ struct Shared {
 struct Told {
     carrier: Option<Carrier>,
     path: Option<String>,
-    current: Option<String>,
+    /// In the order in which they were begun.
+    in_work: Vec<(EntryId, FileInWork)>,
+    /// The last look at the waits.
+    look: Look,
+    /// What the other end says that holds it up.
+    other_end: Hindrance,
+    is_receiver: bool,
 }
 
 /// What is counted.
@@ -34,14 +47,10 @@ pub(crate) enum Counter {
     BytesWire,
     FilesTotal,
     FilesDone,
-    WaitsNetwork,
-    WaitsDisk,
-    WaitsPeer,
-    WaitsLimit,
 }
 
 impl Counter {
-    const COUNT: usize = 10;
+    const COUNT: usize = 6;
 }
 
 /// Something that a user wants to know.
@@ -71,7 +80,7 @@ pub enum Event {
         /// Why.
         text: String,
     },
-    /// What carries chunks from here on.
+    /// What was chosen to carry chunks from here on.
     Carrier {
         /// The protocol.
         carrier: Carrier,
@@ -105,21 +114,21 @@ pub enum How {
 /// What holds a transfer up at present.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LimitedBy {
-    /// Nothing yet, or nothing more than the others.
+    /// Nothing yet, or the processors.
     #[default]
     Nothing,
-    /// The path, or what this end does to send on it.
+    /// The path between the ends.
     Network,
     /// Reading or writing here.
     Disk,
-    /// The other end, or the path to it.
+    /// Reading or writing at the other end.
     Peer,
-    /// The limit that the user set.
+    /// The limit that the sender's user set.
     Limit,
 }
 
 impl LimitedBy {
-    /// Its name, for people.
+    /// Its name, for programs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -128,6 +137,40 @@ impl LimitedBy {
             Self::Disk => "disk",
             Self::Peer => "peer",
             Self::Limit => "limit",
+        }
+    }
+
+    /// As the other end is told.
+    pub(crate) fn hindrance(self) -> Hindrance {
+        match self {
+            Self::Network => Hindrance::Network,
+            Self::Disk => Hindrance::Disk,
+            Self::Limit => Hindrance::Limit,
+            Self::Nothing | Self::Peer => Hindrance::Nothing,
+        }
+    }
+}
+
+/// A file of more than one chunk that has begun to come, and has not ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FileInWork {
+    /// Below the destination.
+    pub path: String,
+    /// Bytes that the receiver has.
+    pub bytes_done: u64,
+    /// Its size; `None` of a pipe.
+    pub bytes_total: Option<u64>,
+}
+
+impl FileInWork {
+    /// One of this name and size, of which so much has come.
+    #[must_use]
+    pub fn new(path: String, bytes_done: u64, bytes_total: Option<u64>) -> Self {
+        Self {
+            path,
+            bytes_done,
+            bytes_total,
         }
     }
 }
@@ -154,10 +197,22 @@ pub struct Snapshot {
     pub carrier: Option<Carrier>,
     /// The peer's address, and whether it is relayed.
     pub path: Option<String>,
-    /// The file that was begun last.
-    pub current: Option<String>,
+    /// Files in work, in the order in which they were begun; of very many the first ones.
+    pub in_work: Vec<FileInWork>,
     /// Since the last snapshot.
     pub limited_by: LimitedBy,
+}
+
+/// A thread that waits, until this is dropped.
+pub(crate) struct Waiting {
+    progress: Progress,
+    wait: Wait,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.progress.0.waits.end(self.wait, Instant::now());
+    }
 }
 
 impl Progress {
@@ -168,6 +223,7 @@ impl Progress {
             counters: Default::default(),
             manifest_complete: AtomicBool::new(false),
             cancelled: AtomicBool::new(false),
+            waits: Waits::default(),
             told: Mutex::default(),
         }))
     }
@@ -176,17 +232,10 @@ impl Progress {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let count = |counter: Counter| self.0.counters[counter as usize].load(Ordering::Relaxed);
-        let waited = |counter: Counter| self.0.counters[counter as usize].swap(0, Ordering::Relaxed);
-        let waits = [
-            (waited(Counter::WaitsNetwork), LimitedBy::Network),
-            (waited(Counter::WaitsDisk), LimitedBy::Disk),
-            (waited(Counter::WaitsPeer), LimitedBy::Peer),
-            (waited(Counter::WaitsLimit), LimitedBy::Limit),
-        ];
-        let longest = waits.into_iter().max_by_key(|(waited, _)| *waited);
-        let limited_by = longest.filter(|(waited, _)| *waited > 0).map(|(_, by)| by);
-        let told = self.0.told.lock().unwrap_or_else(PoisonError::into_inner);
-        Snapshot {
+        let mut told = self.told();
+        let carrier = told.carrier;
+        let held = self.0.waits.look(&mut told.look, carrier, Instant::now());
+        let mut snapshot = Snapshot {
             bytes_total: count(Counter::BytesTotal),
             bytes_done: count(Counter::BytesDone),
             bytes_there: count(Counter::BytesThere),
@@ -194,11 +243,27 @@ impl Progress {
             files_total: count(Counter::FilesTotal),
             files_done: count(Counter::FilesDone),
             manifest_complete: self.0.manifest_complete.load(Ordering::Relaxed),
-            carrier: told.carrier,
+            carrier,
             path: told.path.clone(),
-            current: told.current.clone(),
-            limited_by: limited_by.unwrap_or_default(),
-        }
+            in_work: told.in_work.iter().map(|(_, file)| file.clone()).collect(),
+            limited_by: LimitedBy::Nothing,
+        };
+        let has_pipe = snapshot.in_work.iter().any(|file| file.bytes_total.is_none());
+        let has_all_bytes = snapshot.manifest_complete
+            && !has_pipe
+            && snapshot.bytes_total > 0
+            && snapshot.bytes_done >= snapshot.bytes_total
+            && snapshot.files_done < snapshot.files_total;
+        snapshot.limited_by = match (held, told.other_end) {
+            // The disk of the receiver takes the last ones.
+            _ if has_all_bytes && told.is_receiver => LimitedBy::Disk,
+            _ if has_all_bytes => LimitedBy::Peer,
+            // Only the other end knows why nothing comes, or nothing more is taken.
+            (LimitedBy::Network, Hindrance::Disk) => LimitedBy::Peer,
+            (LimitedBy::Network, Hindrance::Limit) => LimitedBy::Limit,
+            _ => held,
+        };
+        snapshot
     }
 
     /// Ends the transfer; what the receiver has stays, and is not sent again by a later one.
@@ -218,21 +283,68 @@ impl Progress {
         self.0.manifest_complete.store(true, Ordering::Relaxed);
     }
 
+    /// This is the receiver's end.
+    pub(crate) fn set_receiver(&self) {
+        self.told().is_receiver = true;
+    }
+
     pub(crate) fn set_path(&self, path: Option<String>) {
-        self.told(|told| told.path = path);
+        self.told().path = path;
     }
 
-    pub(crate) fn set_current(&self, path: &str) {
-        self.told(|told| told.current = Some(path.to_owned()));
+    /// What carries chunks from the beginning.
+    pub(crate) fn set_carrier(&self, carrier: Carrier) {
+        self.told().carrier = Some(carrier);
     }
 
-    fn told(&self, change: impl FnOnce(&mut Told)) {
-        change(&mut self.0.told.lock().unwrap_or_else(PoisonError::into_inner));
+    /// What the other end says that holds it up.
+    pub(crate) fn set_other_end(&self, held_by: Hindrance) {
+        self.told().other_end = held_by;
+    }
+
+    /// A thread waits for something from here on.
+    pub(crate) fn wait(&self, wait: Wait) -> Waiting {
+        self.0.waits.begin(wait, Instant::now());
+        Waiting {
+            progress: self.clone(),
+            wait,
+        }
+    }
+
+    /// What holds this end up, by another one's looks than those of snapshots.
+    pub(crate) fn held_by(&self, look: &mut Look) -> Hindrance {
+        let carrier = self.told().carrier;
+        self.0.waits.look(look, carrier, Instant::now()).hindrance()
+    }
+
+    /// A file begins to come, unless it has before.
+    pub(crate) fn begin_file(&self, entry: EntryId, file: impl FnOnce() -> FileInWork) {
+        let in_work = &mut self.told().in_work;
+        let is_known = in_work.iter().any(|(other, _)| *other == entry);
+        if !is_known && in_work.len() < FILES_IN_WORK_MAX {
+            in_work.push((entry, file()));
+        }
+    }
+
+    /// Changes what is told of a file that has begun.
+    pub(crate) fn change_file(&self, entry: EntryId, change: impl FnOnce(&mut FileInWork)) {
+        if let Some((_, file)) = self.told().in_work.iter_mut().find(|(other, _)| *other == entry) {
+            change(file);
+        }
+    }
+
+    /// A file has come to its end.
+    pub(crate) fn end_file(&self, entry: EntryId) {
+        self.told().in_work.retain(|(other, _)| *other != entry);
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.0.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn tell(&self, event: Event) {
         if let Event::Carrier { carrier, .. } = &event {
-            self.told(|told| told.carrier = Some(*carrier));
+            self.set_carrier(*carrier);
         }
         (self.0.on_event)(event);
     }
@@ -253,18 +365,75 @@ impl fmt::Debug for Progress {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+    use std::time::Duration;
+
     use super::*;
 
+    /// A look right after another one may see nothing, when this thread rests in between.
+    fn wait_until(progress: &Progress, expected: LimitedBy) {
+        let until = Instant::now() + Duration::from_secs(60);
+        while progress.snapshot().limited_by != expected {
+            assert!(Instant::now() < until, "not {expected:?}");
+            thread::yield_now();
+        }
+    }
+
+    /// FILE-41.
     #[test]
-    fn what_was_waited_for_longest_since_the_last_look_is_the_limit() {
+    fn what_the_other_end_is_held_up_by_is_why_the_network_takes_or_brings_nothing() {
         let progress = Progress::default();
         assert_eq!(progress.snapshot().limited_by, LimitedBy::Nothing);
-        progress.add(Counter::WaitsDisk, 5);
-        progress.add(Counter::WaitsNetwork, 7);
-        progress.add(Counter::BytesDone, 3);
-        assert_eq!(progress.snapshot().limited_by, LimitedBy::Network);
-        progress.add(Counter::WaitsDisk, 1);
-        let snapshot = progress.snapshot();
-        assert_eq!((snapshot.limited_by, snapshot.bytes_done), (LimitedBy::Disk, 3));
+        let waiting = progress.wait(Wait::Network(Carrier::Quic));
+        for (other_end, expected) in [
+            (Hindrance::Nothing, LimitedBy::Network),
+            (Hindrance::Network, LimitedBy::Network),
+            (Hindrance::Disk, LimitedBy::Peer),
+            (Hindrance::Limit, LimitedBy::Limit),
+        ] {
+            progress.set_other_end(other_end);
+            wait_until(&progress, expected);
+        }
+        drop(waiting);
+        let _waiting = progress.wait(Wait::Disk);
+        wait_until(&progress, LimitedBy::Disk);
+        assert_eq!(progress.held_by(&mut Look::default()), Hindrance::Disk);
+    }
+
+    #[test]
+    fn the_last_files_wait_for_the_receivers_disk() {
+        for (is_receiver, expected) in [(false, LimitedBy::Peer), (true, LimitedBy::Disk)] {
+            let progress = Progress::default();
+            if is_receiver {
+                progress.set_receiver();
+            }
+            progress.add(Counter::BytesTotal, 5);
+            progress.add(Counter::BytesDone, 5);
+            progress.add(Counter::FilesTotal, 1);
+            assert_eq!(progress.snapshot().limited_by, LimitedBy::Nothing);
+            progress.complete_manifest();
+            assert_eq!(progress.snapshot().limited_by, expected);
+            progress.add(Counter::FilesDone, 1);
+            assert_eq!(progress.snapshot().limited_by, LimitedBy::Nothing);
+        }
+    }
+
+    #[test]
+    fn files_in_work_are_told_in_their_order_and_bounded() {
+        let progress = Progress::default();
+        let file = |number: u64| FileInWork {
+            path: number.to_string(),
+            bytes_done: 0,
+            bytes_total: Some(9),
+        };
+        for number in 0..=FILES_IN_WORK_MAX as u64 {
+            progress.begin_file(number, || file(number));
+        }
+        progress.begin_file(1, || panic!("it has begun before"));
+        progress.change_file(1, |file| file.bytes_done = 7);
+        progress.end_file(0);
+        let in_work = progress.snapshot().in_work;
+        assert_eq!(in_work.len(), FILES_IN_WORK_MAX - 1);
+        assert_eq!((in_work[0].path.as_str(), in_work[0].bytes_done), ("1", 7));
     }
 }

@@ -328,6 +328,9 @@ pub(crate) const TRANSFER_SECONDS: RangeInclusive<i64> = 1..=86_400;
 /// How often a bar is drawn.
 pub(crate) const TRANSFER_BAR_TURN: Duration = Duration::from_millis(200);
 
+/// Files in work that have a bar each, so that a transfer takes a few lines of a terminal.
+pub(crate) const TRANSFER_FILE_BARS_MAX: usize = 3;
+
 /// The time over which the rate that is shown is taken.
 pub(crate) const TRANSFER_RATE_SPAN: Duration = Duration::from_secs(5);
 

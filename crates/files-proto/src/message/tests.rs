@@ -101,6 +101,7 @@ fn all() -> Vec<Message> {
             carrier: CarrierKind::Quic,
             text: "TCP costs more".to_owned(),
         },
+        Message::Held { by: Hindrance::Disk },
     ]
 }
 

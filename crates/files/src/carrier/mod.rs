@@ -89,6 +89,13 @@ pub(crate) enum RecordReceiver {
 }
 
 impl RecordReceiver {
+    pub(crate) fn carrier(&self) -> Carrier {
+        match self {
+            Self::Quic(_) => Carrier::Quic,
+            Self::Tcp(_) => Carrier::Tcp,
+        }
+    }
+
     /// Fills `bytes`; `false` where no byte follows.
     pub(crate) fn read(&mut self, bytes: &mut [u8]) -> io::Result<bool> {
         match self {

@@ -7,18 +7,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use files_proto::compress::Decompression;
-use files_proto::limits::RECORD_HEAD_BYTES;
+use files_proto::limits::{CHUNK_BYTES, RECORD_HEAD_BYTES};
 use files_proto::pack::{self, Packed};
 use files_proto::record::{Body, Chunk, Piece, RecordHead};
 use files_proto::{EntryId, FailReason};
 
-use super::file::{Incoming, Progressed, StoreError};
+use super::file::{Incoming, Progressed, StoreError, Target};
 use super::shared::{Receiving, Small, reason_of, sentence};
 use crate::attributes;
 use crate::carrier::RecordReceiver;
 use crate::destination::Destination;
 use crate::error::TransferError;
-use crate::progress::{Counter, How};
+use crate::progress::{Counter, FileInWork, How};
+use crate::waits::Wait;
 
 /// Works until nothing more comes.
 pub(super) fn run(receiving: &Receiving, mut carrier: RecordReceiver) {
@@ -32,13 +33,19 @@ fn receive(receiving: &Receiving, carrier: &mut RecordReceiver) -> Result<(), &'
     let mut stored = Vec::new();
     let mut opened = Vec::new();
     let mut decompression = Decompression::new();
+    let network = Wait::Network(carrier.carrier());
     // A carrier that ends in the middle is none of ours to judge: what it carried comes again by another.
-    while !receiving.is_over() && matches!(carrier.read(&mut head), Ok(true)) {
+    while !receiving.is_over() {
+        let waiting = receiving.progress.wait(network);
+        if !matches!(carrier.read(&mut head), Ok(true)) {
+            return Ok(());
+        }
         let head = RecordHead::decode(&head).map_err(|_| "a record has impossible lengths")?;
         stored.resize(head.stored_bytes as usize, 0);
         if !stored.is_empty() && !matches!(carrier.read(&mut stored), Ok(true)) {
             return Ok(());
         }
+        drop(waiting);
         receiving
             .progress
             .add(Counter::BytesWire, (RECORD_HEAD_BYTES + stored.len()) as u64);
@@ -74,7 +81,12 @@ impl Receiving {
         chunk
             .verify(bytes)
             .map_err(|_| "a chunk does not have the address that it came with")?;
+        if !self.begin_file(&file) {
+            return Ok(());
+        }
+        let waiting = self.progress.wait(Wait::Disk);
         let stored = file.store(chunk, bytes);
+        drop(waiting);
         if stored.is_err() && !self.state().files.contains_key(&chunk.entry) {
             // It has come to its end meanwhile.
             return Ok(());
@@ -84,10 +96,18 @@ impl Receiving {
             Ok(Progressed::InOtherHands) => {}
             Ok(progressed) => {
                 let length = bytes.len() as u64;
+                if file.target.size.is_none() {
+                    // A pipe has no size that was counted when it was offered.
+                    self.progress.add(Counter::BytesTotal, length);
+                }
                 self.progress.add(Counter::BytesDone, length);
+                self.progress
+                    .change_file(chunk.entry, |file| file.bytes_done += length);
                 self.bytes_sent.fetch_add(length, Ordering::Relaxed);
                 self.chunks_sent.fetch_add(1, Ordering::Relaxed);
+                let waiting = self.progress.wait(Wait::Disk);
                 self.write_back.wrote(&file, length);
+                drop(waiting);
                 self.acknowledge(&file, chunk.index);
                 self.want_more(&file);
                 self.go_on(&file, &progressed);
@@ -98,6 +118,23 @@ impl Receiving {
             }
         }
         Ok(())
+    }
+
+    /// A chunk of a file has come, which may be its first one; `false` where the file has come to its end meanwhile.
+    fn begin_file(&self, file: &Incoming) -> bool {
+        let Target { entry, size, .. } = file.target;
+        if size.is_none_or(|size| size > CHUNK_BYTES) {
+            self.progress.begin_file(entry, || FileInWork {
+                path: file.target.path.display().to_string(),
+                bytes_done: file.there().0,
+                bytes_total: size,
+            });
+        }
+        let is_there = self.state().files.contains_key(&entry);
+        if !is_there {
+            self.progress.end_file(entry);
+        }
+        is_there
     }
 
     fn take_piece(&self, piece: &Piece, bytes: &[u8]) -> Result<(), &'static str> {
@@ -129,7 +166,10 @@ impl Receiving {
                 }
             }
             // The disk is waited for by others, while this carrier brings what follows.
-            Progressed::Complete if file.has_journal() => self.placing.push(file),
+            Progressed::Complete if file.has_journal() => {
+                let _waiting = self.progress.wait(Wait::Disk);
+                self.placing.push(file);
+            }
             Progressed::Complete => self.place(file),
         }
     }
@@ -217,7 +257,10 @@ impl Receiving {
         let Some(destination) = &self.destination else {
             return;
         };
-        match write_small(destination, small, bytes, |file| self.take_place(file)) {
+        let waiting = self.progress.wait(Wait::Disk);
+        let written = write_small(destination, small, bytes, |file| self.take_place(file));
+        drop(waiting);
+        match written {
             Ok(()) => self.stored(entry, path, small.size, How::Sent),
             Err(error) => self.fail(entry, &path, reason_of(&error), &sentence(&error)),
         }

@@ -32,7 +32,7 @@ use quic::KeyIdentity;
 use crate::carrier::offer::Offered;
 use crate::carrier::tcp::Listening;
 use crate::carrier::{Carrier, RecordReceiver, Sockets};
-use crate::control::{Bell, Heard, Inbox, Outbox};
+use crate::control::{Bell, Heard, Held, Inbox, Outbox};
 use crate::destination::Destination;
 use crate::error::TransferError;
 use crate::filter;
@@ -84,6 +84,8 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
         chunks_sent: AtomicU64::new(0),
     };
     receiving.state().turns.max = options.parallel_files.map(|files| files.max(1));
+    progress.set_receiver();
+    progress.set_carrier(Carrier::Quic);
     let mut report = Report::default();
     let result = thread::scope(|scope| {
         let receiving = &receiving;
@@ -140,6 +142,7 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
             records_done: 0,
             carrier: Carrier::Quic,
             reason: None,
+            held: Held::default(),
         };
         let result = conversation.run();
         report.carrier_reason = conversation.reason.take();
@@ -254,6 +257,7 @@ struct Conversation<'scope, 'env> {
     records_done: u64,
     carrier: Carrier,
     reason: Option<String>,
+    held: Held,
 }
 
 impl Conversation<'_, '_> {
@@ -382,6 +386,7 @@ impl Conversation<'_, '_> {
                 }
             }
             Message::TcpKey { key } => self.begin_tcp(key),
+            Message::Held { by } => receiving.progress.set_other_end(by),
             Message::TcpOffer(offer) => self.take_offer(offer),
             Message::Choice { carrier, text } => {
                 self.carrier = match carrier {
@@ -412,6 +417,8 @@ impl Conversation<'_, '_> {
             return;
         }
         self.connect_tcp();
+        self.held
+            .tell(Instant::now(), &self.receiving.progress, &self.receiving.outbox);
         self.receiving
             .progress
             .set_path(self.peer.path().map(|path| path.to_string()));

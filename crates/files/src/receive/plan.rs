@@ -582,7 +582,6 @@ impl Planner<'_> {
         let mut target = target(entry, path.to_owned());
         target.attributes = self.attributes(entry);
         target.replaces = matches!(candidate, Some(Candidate::Replaced));
-        self.receiving.progress.set_current(&path.display().to_string());
         // Nobody else writes what is looked at here.
         let claimed = destination.claim(&target.part)?;
         let kept = match (&claimed, target.size) {

@@ -249,6 +249,7 @@ impl Receiving {
 
     /// A file has come to its end, and another one gets its turn.
     pub(super) fn end_turn(&self, entry: EntryId) {
+        self.progress.end_file(entry);
         let next = self.state().turns.end(entry);
         if let Some(next) = next {
             self.want(&next);

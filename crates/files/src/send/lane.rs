@@ -19,8 +19,9 @@ use crate::carrier::RecordSender;
 use crate::limits::{QUIC_BUFFERS, TCP_LOOK};
 use crate::options::Compress;
 use crate::pool::{Buffer, Pool};
-use crate::progress::{Counter, Event};
+use crate::progress::{Counter, Event, FileInWork, Waiting};
 use crate::source::{Failure, Source};
+use crate::waits::Wait;
 
 /// One carrier and what its thread needs.
 pub(super) struct LaneThread<'a> {
@@ -153,9 +154,10 @@ impl LaneThread<'_> {
     /// A buffer for a body, once the carrier has one.
     fn take_buffer(&mut self, length: usize) -> Buffer {
         let began = Instant::now();
+        let waiting = self.wait(Wait::Network(self.sender.carrier()));
         let buffer = self.pool.take(length);
+        drop(waiting);
         self.compression.waited_for_buffer = began.elapsed();
-        self.waited(Counter::WaitsNetwork, began);
         buffer
     }
 
@@ -164,6 +166,7 @@ impl LaneThread<'_> {
         let Some((hole, address)) = self.read_chunk(source, index, &mut buffer) else {
             return Ok(());
         };
+        self.sending.begin_file(source);
         let chunk = Chunk {
             entry: source.entry,
             index,
@@ -187,7 +190,7 @@ impl LaneThread<'_> {
 
     /// Reads a chunk and tells its address; whether it is a hole. `None` where the file has failed by that.
     fn read_chunk(&mut self, source: &Source, index: u64, buffer: &mut Buffer) -> Option<(bool, [u8; 32])> {
-        let began = Instant::now();
+        let waiting = self.wait(Wait::Disk);
         let hole = source.is_hole(index * CHUNK_BYTES, buffer.len() as u64);
         if hole {
             buffer.fill(0);
@@ -196,7 +199,7 @@ impl LaneThread<'_> {
             self.sending.fail(source.entry, failure);
             return None;
         }
-        self.waited(Counter::WaitsDisk, began);
+        drop(waiting);
         let address = chunk_address(index, chunk_count(source.stamp.size) == 1, buffer);
         let step = self.desk().read(source.entry, index, address);
         self.sending.go_on(source.entry, step);
@@ -208,9 +211,9 @@ impl LaneThread<'_> {
         let mut bytes = Vec::new();
         for source in sources {
             bytes.clear();
-            let began = Instant::now();
+            let waiting = self.wait(Wait::Disk);
             let read = source.read_whole(&mut bytes);
-            self.waited(Counter::WaitsDisk, began);
+            drop(waiting);
             if let Err(failure) = read {
                 self.sending.fail(source.entry, failure);
             } else if !builder.push(source.entry, &bytes) {
@@ -249,6 +252,7 @@ impl LaneThread<'_> {
         let head = head.encode();
         let bytes = head.len() + body.len();
         if let Some(limit) = &self.sending.limit {
+            let _waiting = self.wait(Wait::Limit);
             let began = Instant::now();
             let pause = limit.grant(began, bytes);
             let end = began + pause;
@@ -259,19 +263,18 @@ impl LaneThread<'_> {
                 }
                 thread::sleep(left.min(crate::limits::TURN));
             }
-            self.waited(Counter::WaitsLimit, began);
         }
         let began = Instant::now();
+        let waiting = self.wait(Wait::Network(self.sender.carrier()));
         self.sender.send(&head, body)?;
+        drop(waiting);
         self.compression.sent(bytes, began.elapsed());
-        self.waited(Counter::WaitsNetwork, began);
         self.sending.progress.add(Counter::BytesWire, bytes as u64);
         Ok(())
     }
 
-    fn waited(&self, counter: Counter, since: Instant) {
-        let nanoseconds = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.sending.progress.add(counter, nanoseconds);
+    fn wait(&self, wait: Wait) -> Waiting {
+        self.sending.progress.wait(wait)
     }
 }
 
@@ -280,6 +283,31 @@ fn length_of(source: &Source, index: u64) -> usize {
 }
 
 impl Sending {
+    /// A chunk of a file leaves, which may be its first one.
+    fn begin_file(&self, source: &Source) {
+        let bytes_total = source.stamp.size;
+        if bytes_total <= CHUNK_BYTES {
+            return;
+        }
+        self.progress.begin_file(source.entry, || FileInWork {
+            path: source.name.clone(),
+            bytes_done: self.desk.counted(source.entry).unwrap_or(0),
+            bytes_total: Some(bytes_total),
+        });
+        // It may have come to its end meanwhile, and ends once.
+        if self.desk.counted(source.entry).is_none() {
+            self.progress.end_file(source.entry);
+        }
+    }
+
+    /// The receiver has more of a file.
+    pub(super) fn change_file(&self, entry: EntryId) {
+        let counted = self.desk.counted(entry);
+        self.progress.change_file(entry, |file| {
+            file.bytes_done = counted.unwrap_or(file.bytes_done);
+        });
+    }
+
     /// Nothing more comes of a file; the rest goes on.
     pub(super) fn fail(&self, entry: EntryId, failure: Failure) {
         let Failure { reason, text } = failure;
@@ -293,6 +321,7 @@ impl Sending {
             text: text.clone(),
         });
         drop(telling);
+        self.progress.end_file(entry);
         let path = source.map(|source| source.name.clone()).unwrap_or_default();
         self.progress.add(Counter::FilesDone, 1);
         self.problem(path, text);

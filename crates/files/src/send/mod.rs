@@ -24,7 +24,7 @@ use crate::carrier::offer::Offered;
 use crate::carrier::tcp::Listening;
 use crate::carrier::{Carrier, RecordSender, Sockets};
 use crate::choice::{Choice, Decision, Totals};
-use crate::control::{Bell, Heard, Inbox, Outbox};
+use crate::control::{Bell, Heard, Held, Inbox, Outbox};
 use crate::error::TransferError;
 use crate::limits::{
     CACHE_TURN, CHUNK_PRIORITY, CONTROL_PRIORITY, FAREWELL_TIME_MAX, HEARD_TIME_MAX, QUIC_BUFFERS,
@@ -160,6 +160,7 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
             is_forgone: false,
             is_told: false,
             reason: None,
+            held: Held::default(),
         };
         let result = match conversation.run(select) {
             // It has everything, and ended before its last word was read.
@@ -240,6 +241,7 @@ struct Conversation<'scope, 'env> {
     /// Whether the receiver knows that nothing more comes.
     is_told: bool,
     reason: Option<String>,
+    held: Held,
 }
 
 impl<'scope> Conversation<'scope, '_> {
@@ -301,6 +303,7 @@ impl<'scope> Conversation<'scope, '_> {
                 let there = sending.desk.want(entry, &chunks)?;
                 sending.progress.add(Counter::BytesThere, there);
                 sending.progress.add(Counter::BytesDone, there);
+                sending.change_file(entry);
                 let mut pipe = sending.pipe.lock().unwrap_or_else(PoisonError::into_inner);
                 // It can be read once.
                 let is_pipe = pipe.take_if(|pipe| *pipe == entry).is_some();
@@ -323,6 +326,7 @@ impl<'scope> Conversation<'scope, '_> {
             Message::Ack { entry, chunks } => {
                 let (arrived, step) = sending.desk.acknowledge(entry, &chunks);
                 self.count(arrived, chunks.len());
+                sending.change_file(entry);
                 sending.go_on(entry, step);
             }
             Message::Stored { entries } => {
@@ -331,7 +335,9 @@ impl<'scope> Conversation<'scope, '_> {
                 }
             }
             Message::Skip { entry, reason } => {
-                if let Some((Some(source), arrived)) = sending.desk.end(entry, End::Skipped)? {
+                let ended = sending.desk.end(entry, End::Skipped)?;
+                sending.progress.end_file(entry);
+                if let Some((Some(source), arrived)) = ended {
                     let how = match reason {
                         SkipReason::Same => How::There,
                         _ => How::Skipped,
@@ -349,7 +355,9 @@ impl<'scope> Conversation<'scope, '_> {
                 }
             }
             Message::Failed { entry, text, .. } => {
-                if let Some((source, _)) = sending.desk.end(entry, End::Failed)? {
+                let ended = sending.desk.end(entry, End::Failed)?;
+                sending.progress.end_file(entry);
+                if let Some((source, _)) = ended {
                     let path = source.map(|source| source.name.clone()).unwrap_or_default();
                     sending.progress.add(Counter::FilesDone, 1);
                     sending.problem(path, format!("at the receiver: {text}"));
@@ -357,6 +365,7 @@ impl<'scope> Conversation<'scope, '_> {
             }
             Message::TcpOffer(offer) => self.take_offer(offer),
             Message::TcpKey { key } => self.take_tcp(key),
+            Message::Held { by } => sending.progress.set_other_end(by),
             Message::Measure(measure) => self.totals.cpu += Duration::from_nanos(measure.cpu_ns),
             Message::Abort { text } => return Err(TransferError::Aborted(text)),
             // What only a sender says, or a later version: nothing that we need.
@@ -368,6 +377,7 @@ impl<'scope> Conversation<'scope, '_> {
     fn stored(&mut self, (source, arrived): desk::Ended) {
         self.count(arrived, u64::from(arrived.came() > 0));
         if let Some(source) = source {
+            self.sending.progress.end_file(source.entry);
             self.sending.progress.add(Counter::FilesDone, 1);
             self.sending.progress.tell(Event::Done {
                 path: source.name.clone(),
@@ -402,6 +412,7 @@ impl<'scope> Conversation<'scope, '_> {
             return;
         }
         self.looked = now;
+        self.held.tell(now, &sending.progress, &sending.outbox);
         self.begin_tcp();
         sending
             .progress
@@ -504,10 +515,7 @@ impl<'scope> Conversation<'scope, '_> {
             self.scope.spawn(move || lane.run());
         }
         self.sending.desk.allow(&[Carrier::Quic]);
-        self.sending.progress.tell(Event::Carrier {
-            carrier: Carrier::Quic,
-            reason: "the connection that is there".to_owned(),
-        });
+        self.sending.progress.set_carrier(Carrier::Quic);
         Ok(())
     }
 

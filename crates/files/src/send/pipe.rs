@@ -16,12 +16,13 @@ use peer::SendStream;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Sending;
-use crate::carrier::RecordSender;
+use crate::carrier::{Carrier, RecordSender};
 use crate::error::TransferError;
 use crate::limits::{PIPE_PAUSE, TURN};
 use crate::pool::{Buffer, Pool};
-use crate::progress::Counter;
+use crate::progress::{Counter, FileInWork};
 use crate::source::Failure;
+use crate::waits::Wait;
 
 /// Chunks of the pipe in memory.
 const BUFFERS: usize = 8;
@@ -47,9 +48,15 @@ pub(super) fn begin() -> Result<(), TransferError> {
 pub(super) fn send(sending: &Sending, entry: EntryId, stream: SendStream) {
     let pool = Pool::new(BUFFERS, CHUNK_BYTES as usize);
     let mut sender = RecordSender::Quic(stream);
+    sending.progress.begin_file(entry, || FileInWork {
+        path: "standard input".to_owned(),
+        bytes_done: 0,
+        bytes_total: None,
+    });
     let sent = send_from(&mut Stdin(sending), sending, entry, &pool, |head, body| {
         sender.send(&head.encode(), body)
     });
+    sending.progress.end_file(entry);
     match sent {
         Ok(()) => {
             // The connection may be gone, which is told by its end.
@@ -165,6 +172,7 @@ fn send_from(
         pipe.begun = 0;
         sending.progress.add(Counter::BytesTotal, filled as u64);
         sending.progress.add(Counter::BytesDone, filled as u64);
+        sending.progress.change_file(entry, |file| file.bytes_done = size);
         if only || !is_full {
             break;
         }
@@ -184,6 +192,7 @@ impl<S: FnMut(&RecordHead, Buffer) -> io::Result<()>> Pipe<'_, S> {
     fn fill(&mut self, input: &mut impl Input, buffer: &mut [u8], filled: &mut usize) -> io::Result<()> {
         while *filled < buffer.len() {
             self.wait(input, &buffer[..*filled])?;
+            let _waiting = self.sending.progress.wait(Wait::Disk);
             match read(input, &mut buffer[*filled..])? {
                 0 => break,
                 read => *filled += read,
@@ -220,12 +229,15 @@ impl<S: FnMut(&RecordHead, Buffer) -> io::Result<()>> Pipe<'_, S> {
         };
         let sending = self.sending;
         if let Some(limit) = &sending.limit {
+            let _waiting = sending.progress.wait(Wait::Limit);
             let end = Instant::now() + limit.grant(Instant::now(), length);
             while !sending.is_over() && Instant::now() < end {
                 thread::sleep(end.saturating_duration_since(Instant::now()).min(TURN));
             }
         }
         sending.progress.add(Counter::BytesWire, length as u64);
+        // A pipe is carried by QUIC.
+        let _waiting = sending.progress.wait(Wait::Network(Carrier::Quic));
         (self.send)(&head, bytes)
     }
 }

@@ -37,7 +37,8 @@ impl Liar {
                 Message::TcpOffer(_)
                 | Message::TcpKey { .. }
                 | Message::Measure(_)
-                | Message::Choice { .. } => {}
+                | Message::Choice { .. }
+                | Message::Held { .. } => {}
                 message => return Some(message),
             }
         }

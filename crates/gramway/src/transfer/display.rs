@@ -8,15 +8,20 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use files::{Event, How, Progress, Report, Snapshot};
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressDrawTarget};
 use serde_json::{Value, json};
 
-use crate::limits::{TRANSFER_BAR_TURN, TRANSFER_JSON_TURN, TRANSFER_RATE_SPAN};
+use super::bars::{Bars, Rate};
+use crate::limits::{TRANSFER_BAR_TURN, TRANSFER_JSON_TURN};
 use crate::output;
 use crate::units;
 
-/// The two lines of a transfer.
-const BAR: &str = "{bar:24} {percent:>3} %  {msg}";
+/// Which end of a transfer this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Sender,
+    Receiver,
+}
 
 /// How everything is shown.
 #[derive(Clone)]
@@ -112,6 +117,10 @@ impl Display {
             Event::Renamed { from, to } => self.tell("", &format!("{whose}{from} is stored as {to}")),
             Event::Problem { path, text } if path.is_empty() => self.tell("", &format!("{whose}{text}")),
             Event::Problem { path, text } => self.tell("", &format!("{whose}{path}: {text}")),
+            // Elsewhere how it ended names the carrier.
+            Event::Carrier { reason, .. } if self.is_drawn() => {
+                self.tell("", &format!("{whose}{}", output::shown(reason)));
+            }
             Event::Offered { path, bytes, missing } => {
                 let there = match missing {
                     0 => "  (there)".to_owned(),
@@ -130,12 +139,15 @@ impl Display {
     }
 
     /// Shows a transfer until the end of what this returns.
-    pub(super) fn watch(&self, whose: &str, progress: &Progress) -> Watch {
+    pub(super) fn watch(&self, whose: &str, at: End, progress: &Progress) -> Watch {
         let (end, ended) = mpsc::channel();
         let (display, whose, progress) = (self.clone(), whose.to_owned(), progress.clone());
         let thread = thread::Builder::new().name("progress".to_owned()).spawn(move || {
-            let bar = display.bar();
-            let turn = if bar.is_some() {
+            let mut bars = match &*display.0 {
+                Mode::Bars(terminal) => Some(Bars::new(terminal, &whose, at)),
+                Mode::Json { .. } | Mode::Quiet => None,
+            };
+            let turn = if bars.is_some() {
                 TRANSFER_BAR_TURN
             } else {
                 TRANSFER_JSON_TURN
@@ -147,25 +159,16 @@ impl Display {
                     Instant::now(),
                     snapshot.bytes_done.saturating_sub(snapshot.bytes_there),
                 );
-                match &bar {
-                    Some(bar) => draw(bar, &whose, &snapshot, &rate),
+                match &mut bars {
+                    Some(bars) => bars.draw(&snapshot, &rate),
                     None => display.json(&as_json(&snapshot, &rate)),
                 }
-            }
-            if let Some(bar) = bar {
-                bar.finish_and_clear();
             }
         });
         Watch {
             end: Some(end),
             thread: thread.ok(),
         }
-    }
-
-    fn bar(&self) -> Option<ProgressBar> {
-        let Mode::Bars(bars) = &*self.0 else { return None };
-        let style = ProgressStyle::with_template(BAR).expect("the template is well-formed");
-        Some(bars.add(ProgressBar::new(1).with_style(style)))
     }
 
     /// Tells how a transfer ended. What failed was told when it did.
@@ -204,90 +207,22 @@ impl Drop for Watch {
     }
 }
 
-/// The rate of the last seconds.
-struct Rate {
-    /// When, and how many bytes there were.
-    marks: std::collections::VecDeque<(Instant, u64)>,
-}
-
-impl Rate {
-    fn new(now: Instant) -> Self {
-        Self {
-            marks: [(now, 0)].into(),
-        }
-    }
-
-    fn take(&mut self, now: Instant, bytes: u64) {
-        self.marks.push_back((now, bytes));
-        while self.marks.len() > 2 && now.saturating_duration_since(self.marks[0].0) > TRANSFER_RATE_SPAN {
-            self.marks.pop_front();
-        }
-    }
-
-    fn bytes_per_second(&self) -> f64 {
-        match (self.marks.front(), self.marks.back()) {
-            (Some((begun, before)), Some((now, after))) if now > begun => {
-                after.saturating_sub(*before) as f64 / (*now - *begun).as_secs_f64()
-            }
-            _ => 0.0,
-        }
-    }
-
-    /// Seconds until these bytes have come; `None` where nothing comes.
-    fn seconds_for(&self, bytes: u64) -> Option<f64> {
-        let rate = self.bytes_per_second();
-        (rate >= 1.0).then(|| bytes as f64 / rate)
-    }
-}
-
-fn draw(bar: &ProgressBar, whose: &str, snapshot: &Snapshot, rate: &Rate) {
-    bar.set_length(snapshot.bytes_total.max(1));
-    bar.set_position(snapshot.bytes_done);
-    bar.set_message(line(whose, snapshot, rate));
-}
-
-/// What stands behind a bar, and the file below it.
-fn line(whose: &str, snapshot: &Snapshot, rate: &Rate) -> String {
-    let mut parts = vec![
-        format!(
-            "{whose}{} of {}",
-            units::bytes(snapshot.bytes_done),
-            units::bytes(snapshot.bytes_total)
-        ),
-        format!("{}/s", units::bytes(rate.bytes_per_second() as u64)),
-    ];
-    let left = snapshot.bytes_total.saturating_sub(snapshot.bytes_done);
-    match rate.seconds_for(left) {
-        _ if !snapshot.manifest_complete => parts.push("still looking for files".to_owned()),
-        Some(seconds) => parts.push(format!("{} left", units::span(seconds.ceil()))),
-        None => {}
-    }
-    if let Some(carrier) = snapshot.carrier {
-        parts.push(carrier.name().to_owned());
-    }
-    if let Some(path) = &snapshot.path {
-        parts.push(output::shown(path).into_owned());
-    }
-    if snapshot.limited_by != files::LimitedBy::Nothing {
-        parts.push(format!("limited by {}", snapshot.limited_by.name()));
-    }
-    let files = format!(
-        "{} of {} files",
-        units::count(snapshot.files_done),
-        units::count(snapshot.files_total)
-    );
-    let current = snapshot.current.as_deref().map(output::shown).unwrap_or_default();
-    format!("{}\n  {files}  {current}", parts.join(", "))
-}
-
 fn as_json(snapshot: &Snapshot, rate: &Rate) -> Value {
+    let in_work: Vec<Value> = snapshot
+        .in_work
+        .iter()
+        .map(|file| {
+            json!({ "path": file.path, "bytes_done": file.bytes_done, "bytes_total": file.bytes_total })
+        })
+        .collect();
     json!({
         "event": "progress", "bytes_total": snapshot.bytes_total, "bytes_done": snapshot.bytes_done,
         "bytes_there": snapshot.bytes_there, "bytes_wire": snapshot.bytes_wire, "files_total": snapshot.files_total,
         "files_done": snapshot.files_done, "is_complete_list": snapshot.manifest_complete,
         "bytes_per_second": rate.bytes_per_second() as u64,
+        "seconds_left": rate.seconds_left(snapshot).map(|seconds| seconds.ceil() as u64),
         "carrier": snapshot.carrier.map(files::Carrier::name), "path": snapshot.path,
-        "limited_by": snapshot.limited_by.name(), "current": snapshot.current,
+        "limited_by": snapshot.limited_by.name(), "in_work": in_work,
     })
 }
 
@@ -323,27 +258,5 @@ fn how_name(how: How) -> &'static str {
         How::Resumed => "resumed",
         How::There => "there",
         How::Skipped => "skipped",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_rate_is_that_of_the_last_seconds_and_says_how_long_the_rest_takes() {
-        let start = Instant::now();
-        let second = Duration::from_secs(1);
-        let mut rate = Rate::new(start);
-        assert_eq!(rate.seconds_for(1), None);
-        for number in 1..=20 {
-            rate.take(start + second * number, 1_000 * u64::from(number));
-        }
-        assert!((rate.bytes_per_second() - 1_000.0).abs() < 1e-6);
-        assert!((rate.seconds_for(3_000).unwrap() - 3.0).abs() < 1e-6);
-        for number in 21..=30 {
-            rate.take(start + second * number, 20_000);
-        }
-        assert_eq!(rate.seconds_for(1), None);
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! The sender listens and the receiver connects. Who has only a code finds the sender by the code's number, at a
 //! server ([`server`]) or on the local network ([`meeting`]); both then prove that they know its words ([`proof`],
-//! [`codes`]). Peers that know each other's IDs need no code. [`display`] has what people and programs see.
+//! [`codes`]). Peers that know each other's IDs need no code. [`display`] has what people and programs see, and
+//! [`bars`] what moves on a terminal.
 
 mod arguments;
+mod bars;
 mod codes;
 mod display;
 mod interrupt;

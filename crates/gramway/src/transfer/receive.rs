@@ -11,7 +11,7 @@ use peer::{CloseReason, PeerId, code};
 use serde_json::json;
 
 use super::arguments::{ConflictArgument, ReceiveArguments};
-use super::display::Display;
+use super::display::{Display, End};
 use super::interrupt::Interrupt;
 use super::meeting::Meeting;
 use super::{complete, confine, needs, problem, server, state};
@@ -86,7 +86,7 @@ fn receive(
         display.json(&json!({ "event": "connected", "peer": peer.id().to_string() }));
         let progress = display.progress("");
         let _running = interrupt.add(&progress);
-        let watch = display.watch("", &progress);
+        let watch = display.watch("", End::Receiver, &progress);
         let received = files::receive(&peer, options, &progress);
         drop(watch);
         match received {

@@ -10,7 +10,7 @@ use std::time::Instant;
 use files::{Progress, Report, SendOptions, Source, TransferError};
 use peer::{Bytes, Delivery, Endpoint, Outcome, Peer, PeerId};
 
-use super::display::Display;
+use super::display::{Display, End};
 use super::interrupt::Interrupt;
 use crate::close_code::{BUSY, SPENT};
 use crate::exit::Problem;
@@ -118,7 +118,7 @@ impl Serving {
         }
         let _running = self.interrupt.add(&progress);
         let began = Instant::now();
-        let watch = self.display.watch(whose, &progress);
+        let watch = self.display.watch(whose, End::Sender, &progress);
         let sent = files::send(peer, &self.options, &progress);
         drop(watch);
         let report = sent?;

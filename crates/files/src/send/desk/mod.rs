@@ -161,6 +161,11 @@ impl Desk {
         self.state().source(entry)
     }
 
+    /// Bytes that the receiver has of an entry that is open.
+    pub(super) fn counted(&self, entry: EntryId) -> Option<u64> {
+        self.state().counted(entry)
+    }
+
     /// The known addresses of a file's chunks.
     pub(super) fn addresses(&self, entry: EntryId) -> Vec<Option<Address>> {
         self.state().addresses(entry)

@@ -357,6 +357,12 @@ impl State {
         self.open.get(&entry)?.source.clone()
     }
 
+    /// Bytes that the receiver has of an entry that is open.
+    pub(super) fn counted(&self, entry: EntryId) -> Option<u64> {
+        let open = self.open.get(&entry)?;
+        Some(open.size().saturating_sub(open.uncounted))
+    }
+
     /// The known addresses of a file's chunks.
     pub(super) fn addresses(&self, entry: EntryId) -> Vec<Option<Address>> {
         let open = self.open.get(&entry);
