@@ -262,10 +262,7 @@ struct Conversation<'scope, 'env> {
 
 impl Conversation<'_, '_> {
     fn run(&mut self) -> Result<(), TransferError> {
-        let has_extensions = [
-            (PIECES, self.options.to == To::Stdout),
-            (LOOK, !self.writes()),
-        ];
+        let has_extensions = [(PIECES, self.options.to == To::Stdout), (LOOK, !self.writes())];
         let ours = Hello {
             version: VERSION,
             sender: false,

@@ -208,7 +208,11 @@ fn every_carrier_carries_everything_and_is_told() {
         received.unwrap();
         assert_eq!(progress.snapshot().carrier, Some(expected));
         let is_told = told.lock().unwrap().last() == Some(&expected);
-        assert_eq!(is_told, expected == Carrier::Tcp, "what was there before is no choice");
+        assert_eq!(
+            is_told,
+            expected == Carrier::Tcp,
+            "what was there before is no choice"
+        );
         trial.compare();
     }
 }
@@ -295,7 +299,10 @@ fn a_dry_run_tells_and_writes_nothing() {
     });
     let (sent, received) = trial.run_with(&Progress::default(), &progress);
     let (sent, received) = (sent.unwrap(), received.unwrap());
-    assert!(sent.is_look && received.is_look, "both ends know that nothing was transferred");
+    assert!(
+        sent.is_look && received.is_look,
+        "both ends know that nothing was transferred"
+    );
     assert_eq!(received.bytes_sent, 0);
     assert!(*told.lock().unwrap() > 28 << 20);
     assert!(!trial.to("").exists());

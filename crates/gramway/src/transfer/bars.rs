@@ -214,7 +214,12 @@ mod tests {
 
     /// So many bytes have come in ten seconds.
     fn rate(bytes: u64) -> Rate {
-        let (start, mut rate) = (Instant::now(), Rate { marks: VecDeque::new() });
+        let (start, mut rate) = (
+            Instant::now(),
+            Rate {
+                marks: VecDeque::new(),
+            },
+        );
         rate.take(start, 0);
         rate.take(start + Duration::from_secs(10), bytes);
         rate
@@ -263,7 +268,9 @@ mod tests {
         let mut bars = Bars::new(&terminal, "4711: ", End::Receiver);
         let mut snapshot = snapshot();
         for (name, done) in [("a", 1), ("b\u{1b}[2J", 2), ("c", 3), ("d", 4)] {
-            snapshot.in_work.push(file(name, done * 1_000_000, Some(4_000_000)));
+            snapshot
+                .in_work
+                .push(file(name, done * 1_000_000, Some(4_000_000)));
         }
         bars.draw(&snapshot, &rate(1_000_000));
         let shown = screen.contents();
@@ -288,10 +295,7 @@ mod tests {
         bars.draw(&snapshot, &rate(1_000_000));
         let shown = screen.contents();
         assert_eq!(shown.lines().count(), 3, "{shown}");
-        assert!(
-            shown.ends_with(r" 50 %  2.0 MB of 4.0 MB  b\u{1b}[2J"),
-            "{shown}"
-        );
+        assert!(shown.ends_with(r" 50 %  2.0 MB of 4.0 MB  b\u{1b}[2J"), "{shown}");
         snapshot.in_work = vec![file("standard input", 5_000_000, None)];
         bars.draw(&snapshot, &rate(1_000_000));
         let shown = screen.contents();

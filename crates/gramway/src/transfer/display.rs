@@ -9,10 +9,14 @@ use std::time::{Duration, Instant};
 
 use files::{Event, How, Progress, Report, Snapshot};
 use indicatif::{MultiProgress, ProgressDrawTarget};
-use serde_json::{Value, json};
+use peer::PeerId;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use serde_json::{Map, Value, json};
 
 use super::bars::{Bars, Rate};
-use crate::limits::{TRANSFER_BAR_TURN, TRANSFER_JSON_TURN};
+use super::interrupt::Interrupt;
+use crate::limits::{TRANSFER_BAR_TURN, TRANSFER_JSON_TURN, TRANSFER_TURN};
 use crate::output;
 use crate::units;
 
@@ -23,9 +27,15 @@ pub(super) enum End {
     Receiver,
 }
 
-/// How everything is shown.
+/// How everything is shown; a clone is the same.
 #[derive(Clone)]
-pub(super) struct Display(Arc<Mode>);
+pub(super) struct Display {
+    mode: Arc<Mode>,
+    /// Put before what people are told of one of several transfers.
+    whose: String,
+    /// What programs are told of it with each event.
+    fields: Map<String, Value>,
+}
 
 enum Mode {
     /// On a terminal.
@@ -39,31 +49,54 @@ enum Mode {
 impl Display {
     /// `has_data`: standard output is for the data.
     pub(super) fn new(is_json: bool, has_data: bool) -> Self {
-        Self(Arc::new(match (is_json, io::stderr().is_terminal()) {
+        let mode = match (is_json, io::stderr().is_terminal()) {
             (true, _) => Mode::Json { on_stdout: !has_data },
             (false, true) => Mode::Bars(MultiProgress::with_draw_target(ProgressDrawTarget::stderr())),
             (false, false) => Mode::Quiet,
-        }))
+        };
+        Self {
+            mode: Arc::new(mode),
+            whose: String::new(),
+            fields: Map::new(),
+        }
+    }
+
+    /// The same for a transfer to one of several receivers: programs are told its ID and the number of its code, and
+    /// people, where there are several, what `whose` says.
+    pub(super) fn of_receiver(&self, receiver: PeerId, code: Option<u32>, whose: String) -> Self {
+        let mut fields = Map::new();
+        fields.insert("receiver".to_owned(), json!(receiver.to_string()));
+        if let Some(code) = code {
+            fields.insert("code_number".to_owned(), json!(code));
+        }
+        Self {
+            mode: Arc::clone(&self.mode),
+            whose,
+            fields,
+        }
     }
 
     /// Whether it is drawn on a terminal.
     pub(super) fn is_drawn(&self) -> bool {
-        matches!(*self.0, Mode::Bars(_))
+        matches!(*self.mode, Mode::Bars(_))
     }
 
     /// Tells people, above the bars, and programs by an event with this name.
     pub(super) fn tell(&self, event: &str, text: &str) {
-        match &*self.0 {
-            Mode::Bars(bars) => bars.suspend(|| output::note(text)),
-            Mode::Json { .. } => self.json(&json!({ "event": event, "text": text })),
-            Mode::Quiet => output::note(text),
+        match &*self.mode {
+            Mode::Bars(bars) => bars.suspend(|| output::note(&format!("{}{text}", self.whose))),
+            Mode::Json { .. } => self.json(json!({ "event": event, "text": text })),
+            Mode::Quiet => output::note(&format!("{}{text}", self.whose)),
         }
     }
 
     /// The same for programs alone.
-    pub(super) fn json(&self, value: &Value) {
-        if let Mode::Json { on_stdout } = *self.0 {
-            let line = output::json(value);
+    pub(super) fn json(&self, mut value: Value) {
+        if let Mode::Json { on_stdout } = *self.mode {
+            if let Value::Object(fields) = &mut value {
+                fields.extend(self.fields.clone());
+            }
+            let line = output::json(&value);
             // Who reads no more is not told more.
             let _ = match on_stdout {
                 true => writeln!(io::stdout().lock(), "{line}"),
@@ -72,29 +105,29 @@ impl Display {
         }
     }
 
-    /// Asks somebody at the terminal, without bars in between.
-    pub(super) fn ask(&self, question: &str) -> io::Result<String> {
+    /// Asks somebody at the terminal, without bars in between; an error of the kind `Interrupted` where the user wants
+    /// an end instead.
+    pub(super) fn ask(&self, question: &str, interrupt: &Interrupt) -> io::Result<String> {
         let ask = || {
             let mut stderr = io::stderr().lock();
             write!(stderr, "{}", output::shown_lines(question))?;
             stderr.flush()?;
-            let mut answer = String::new();
-            io::stdin().read_line(&mut answer)?;
-            Ok(answer)
+            drop(stderr);
+            read_line(interrupt)
         };
-        match &*self.0 {
+        match &*self.mode {
             Mode::Bars(bars) => bars.suspend(ask),
             Mode::Json { .. } | Mode::Quiet => ask(),
         }
     }
 
-    /// The progress of a transfer that is about to begin; `whose` is put before its lines where there are several.
-    pub(super) fn progress(&self, whose: &str) -> Progress {
-        let (display, whose) = (self.clone(), whose.to_owned());
-        Progress::new(move |event| display.event(&whose, event))
+    /// The progress of a transfer that is about to begin.
+    pub(super) fn progress(&self) -> Progress {
+        let display = self.clone();
+        Progress::new(move |event| display.event(event))
     }
 
-    fn event(&self, whose: &str, event: Event) {
+    fn event(&self, event: Event) {
         let value = match &event {
             Event::Done { path, bytes, how } => {
                 json!({ "event": "file", "path": path, "bytes": bytes, "how": how_name(*how) })
@@ -109,17 +142,17 @@ impl Display {
             }
             _ => return,
         };
-        self.json(&value);
-        if matches!(*self.0, Mode::Json { .. }) {
+        self.json(value);
+        if matches!(*self.mode, Mode::Json { .. }) {
             return;
         }
         match &event {
-            Event::Renamed { from, to } => self.tell("", &format!("{whose}{from} is stored as {to}")),
-            Event::Problem { path, text } if path.is_empty() => self.tell("", &format!("{whose}{text}")),
-            Event::Problem { path, text } => self.tell("", &format!("{whose}{path}: {text}")),
+            Event::Renamed { from, to } => self.tell("", &format!("{from} is stored as {to}")),
+            Event::Problem { path, text } if path.is_empty() => self.tell("", text),
+            Event::Problem { path, text } => self.tell("", &format!("{path}: {text}")),
             // Elsewhere how it ended names the carrier.
             Event::Carrier { reason, .. } if self.is_drawn() => {
-                self.tell("", &format!("{whose}{}", output::shown(reason)));
+                self.tell("", reason);
             }
             Event::Offered { path, bytes, missing } => {
                 let there = match missing {
@@ -127,24 +160,24 @@ impl Display {
                     missing if missing < bytes => format!("  ({} of it missing)", units::bytes(*missing)),
                     _ => String::new(),
                 };
+                let line = format!("{:>8}  {}{there}", units::bytes(*bytes), output::shown(path));
                 // A reader that has left is told nothing more.
-                let _ = output::data(&format!(
-                    "{:>8}  {}{there}",
-                    units::bytes(*bytes),
-                    output::shown(path)
-                ));
+                let _ = match &*self.mode {
+                    Mode::Bars(bars) => bars.suspend(|| output::data(&line)),
+                    Mode::Json { .. } | Mode::Quiet => output::data(&line),
+                };
             }
             _ => {}
         }
     }
 
     /// Shows a transfer until the end of what this returns.
-    pub(super) fn watch(&self, whose: &str, at: End, progress: &Progress) -> Watch {
+    pub(super) fn watch(&self, at: End, progress: &Progress) -> Watch {
         let (end, ended) = mpsc::channel();
-        let (display, whose, progress) = (self.clone(), whose.to_owned(), progress.clone());
+        let (display, progress) = (self.clone(), progress.clone());
         let thread = thread::Builder::new().name("progress".to_owned()).spawn(move || {
-            let mut bars = match &*display.0 {
-                Mode::Bars(terminal) => Some(Bars::new(terminal, &whose, at)),
+            let mut bars = match &*display.mode {
+                Mode::Bars(terminal) => Some(Bars::new(terminal, &display.whose, at)),
                 Mode::Json { .. } | Mode::Quiet => None,
             };
             let turn = if bars.is_some() {
@@ -161,7 +194,7 @@ impl Display {
                 );
                 match &mut bars {
                     Some(bars) => bars.draw(&snapshot, &rate),
-                    None => display.json(&as_json(&snapshot, &rate)),
+                    None => display.json(as_json(&snapshot, &rate)),
                 }
             }
         });
@@ -172,24 +205,41 @@ impl Display {
     }
 
     /// Tells how a transfer ended. What failed was told when it did.
-    pub(super) fn report(
-        &self,
-        whose: &str,
-        verb: &str,
-        report: &Report,
-        snapshot: &Snapshot,
-        took: Duration,
-    ) {
-        self.json(&json!({
+    pub(super) fn report(&self, verb: &str, report: &Report, snapshot: &Snapshot, took: Duration) {
+        self.json(json!({
             "event": "end", "stored": report.stored, "skipped": report.skipped, "failed": report.failed,
             "bytes_sent": report.bytes_sent, "bytes_there": report.bytes_there, "seconds": took.as_secs_f64(),
             "carrier_reason": report.carrier_reason,
         }));
-        if matches!(*self.0, Mode::Json { .. }) {
+        if matches!(*self.mode, Mode::Json { .. }) {
             return;
         }
-        self.tell("end", &summary(whose, verb, report, snapshot, took));
+        self.tell("end", &summary(verb, report, snapshot, took));
     }
+}
+
+/// A line of what somebody types; looks now and then whether the user wants an end, which a system call that goes on
+/// after a signal would not show.
+fn read_line(interrupt: &Interrupt) -> io::Result<String> {
+    let stdin = io::stdin();
+    let turn = Timespec {
+        tv_sec: 0,
+        tv_nsec: i64::from(TRANSFER_TURN.subsec_nanos()),
+    };
+    loop {
+        if interrupt.is_over() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        match poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&turn)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    // A terminal has whole lines.
+    let mut line = String::new();
+    stdin.read_line(&mut line)?;
+    Ok(line)
 }
 
 /// Shows a transfer as long as it lives.
@@ -226,11 +276,11 @@ fn as_json(snapshot: &Snapshot, rate: &Rate) -> Value {
     })
 }
 
-fn summary(whose: &str, verb: &str, report: &Report, snapshot: &Snapshot, took: Duration) -> String {
+fn summary(verb: &str, report: &Report, snapshot: &Snapshot, took: Duration) -> String {
     let seconds = took.as_secs_f64();
     let rate = units::bytes((report.bytes_sent as f64 / seconds.max(1e-3)) as u64);
     let mut text = format!(
-        "{whose}{verb} {} in {} entries within {seconds:.1} s ({rate}/s)",
+        "{verb} {} in {} entries within {seconds:.1} s ({rate}/s)",
         units::bytes(report.bytes_sent),
         units::count(report.stored),
     );

@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &ReceiveArguments) -> Result<(), Problem> {
     let interrupt = Interrupt::watch()?;
     let mut meeting = Meeting::new(arguments, server)?;
     let options = ReceiveOptions {
-        on_conflict: on_conflict(arguments.on_conflict, &display),
+        on_conflict: on_conflict(arguments.on_conflict, &display, &interrupt),
         only: arguments.only.clone(),
         checksum: arguments.checksum,
         xattrs: arguments.common.xattrs,
@@ -83,17 +83,17 @@ fn receive(
             return Err(interrupted());
         }
         let peer = met?;
-        display.json(&json!({ "event": "connected", "peer": peer.id().to_string() }));
-        let progress = display.progress("");
+        display.json(json!({ "event": "connected", "peer": peer.id().to_string() }));
+        let progress = display.progress();
         let _running = interrupt.add(&progress);
-        let watch = display.watch("", End::Receiver, &progress);
+        let watch = display.watch(End::Receiver, &progress);
         let received = files::receive(&peer, options, &progress);
         drop(watch);
         match received {
             Ok(report) => {
                 let is_transfer = !options.list && !options.dry_run;
                 if is_transfer {
-                    display.report("", "received", &report, &progress.snapshot(), began.elapsed());
+                    display.report("received", &report, &progress.snapshot(), began.elapsed());
                 }
                 return complete(&report);
             }
@@ -174,27 +174,29 @@ fn destination(arguments: &ReceiveArguments) -> Result<PathBuf, Problem> {
         Ok(found) if !found.is_dir() => Err(Problem::usage(format!("{} is not a directory", path.display()))),
         Ok(_) => Ok(path),
         // Who only looks needs no directory.
-        Err(error) if error.kind() == io::ErrorKind::NotFound && (arguments.list || arguments.dry_run) => Ok(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && (arguments.list || arguments.dry_run) => {
+            Ok(path)
+        }
         Err(error) => Err(Problem::file("receive into", &path, &error)),
     }
 }
 
-fn on_conflict(argument: ConflictArgument, display: &Display) -> OnConflict {
+fn on_conflict(argument: ConflictArgument, display: &Display, interrupt: &Interrupt) -> OnConflict {
     match argument {
         ConflictArgument::Skip => OnConflict::Skip,
         ConflictArgument::Rename => OnConflict::Rename,
         ConflictArgument::Overwrite => OnConflict::Overwrite,
         ConflictArgument::Newer => OnConflict::Newer,
         // Nobody is there to answer: nothing is lost by another name.
-        ConflictArgument::Ask if !std::io::stdin().is_terminal() => OnConflict::Rename,
+        ConflictArgument::Ask if !io::stdin().is_terminal() => OnConflict::Rename,
         ConflictArgument::Ask => {
-            let (display, for_all) = (display.clone(), Mutex::new(None));
+            let (display, interrupt, for_all) = (display.clone(), interrupt.clone(), Mutex::new(None));
             OnConflict::Ask(Arc::new(move |conflict| {
                 let mut for_all = for_all.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(answer) = *for_all {
                     return answer;
                 }
-                let (answer, is_for_all) = ask(&display, conflict);
+                let (answer, is_for_all) = ask(&display, &interrupt, conflict);
                 if is_for_all {
                     *for_all = Some(answer);
                 }
@@ -205,7 +207,7 @@ fn on_conflict(argument: ConflictArgument, display: &Display) -> OnConflict {
 }
 
 /// Asks until there is an answer; without anybody at the terminal, nothing is lost by another name.
-fn ask(display: &Display, conflict: &Conflict) -> (Answer, bool) {
+fn ask(display: &Display, interrupt: &Interrupt, conflict: &Conflict) -> (Answer, bool) {
     let age = match conflict.offered_modified_ns.cmp(&conflict.modified_ns) {
         std::cmp::Ordering::Less => "older",
         std::cmp::Ordering::Equal => "as old",
@@ -219,12 +221,14 @@ fn ask(display: &Display, conflict: &Conflict) -> (Answer, bool) {
         units::bytes(conflict.offered_size),
     );
     loop {
-        match display.ask(&question) {
+        match display.ask(&question, interrupt) {
             Ok(text) if !text.is_empty() => {
                 if let Some(answer) = answer(text.trim()) {
                     return answer;
                 }
             }
+            // The transfer ends here, and nothing of the file is to be touched.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return (Answer::Skip, true),
             _ => return (Answer::Rename, true),
         }
     }

@@ -76,7 +76,7 @@ pub(crate) fn run(arguments: &SendArguments) -> Result<(), Problem> {
     };
     if known.is_some() {
         let id = endpoint.id();
-        display.json(&json!({ "event": "waiting", "peer": id.to_string() }));
+        display.json(json!({ "event": "waiting", "peer": id.to_string() }));
         if !arguments.common.json {
             output::note(&format!(
                 "waiting for the peer; there, run: gramway receive --peer {id}"
@@ -201,7 +201,7 @@ fn show_codes(
     for code in &codes {
         let command = format!("gramway receive {code}{link}");
         if arguments.common.json {
-            display.json(&json!({
+            display.json(json!({
                 "event": "code", "code": code.to_string(), "command": command, "needs_link": has_cover,
             }));
             continue;
@@ -300,14 +300,15 @@ impl Sending {
             1 => String::new(),
             _ => format!("{number}: "),
         });
-        let sent = self.serving.send(peer, &whose);
+        let display = self.serving.display.of_receiver(peer.id(), number, whose);
+        let sent = self.serving.send(peer, &display);
         *self.since.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         match sent {
             Ok(None) | Err(TransferError::Cancelled) => {}
             // It may come again: what was not received must not count as sent.
-            Ok(Some(report)) if report.is_look => self.serving.display.tell(
+            Ok(Some(report)) if report.is_look => display.tell(
                 "looked",
-                &format!("{whose}the receiver has looked at what is offered, and may come again to receive it; waiting for it"),
+                "the receiver has looked at what is offered, and may come again to receive it; waiting for it",
             ),
             Ok(Some(report)) => {
                 if let Err(problem) = complete(&report) {
@@ -323,21 +324,19 @@ impl Sending {
                 let text = format!(
                     "the connection to the receiver was lost ({why}), and standard input can be read once: run both commands again"
                 );
-                self.serving.display.tell("lost", &text);
+                display.tell("lost", &text);
                 self.fail(Problem::unavailable(text));
                 self.give_up_on(number);
             }
             Err(TransferError::Lost(why)) => {
                 let why = output::shown(&why).into_owned();
-                self.serving.display.tell(
+                display.tell(
                     "lost",
-                    &format!("{whose}the connection to the receiver was lost ({why}); it may come again, and goes on where it ended"),
+                    &format!("the connection to the receiver was lost ({why}); it may come again, and goes on where it ended"),
                 );
             }
             Err(error) => {
-                self.serving
-                    .display
-                    .tell("failed", &format!("{whose}{}", shown(&error)));
+                display.tell("failed", &shown(&error));
                 self.fail(problem(&error));
                 self.give_up_on(number);
             }

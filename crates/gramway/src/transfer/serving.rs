@@ -104,10 +104,10 @@ impl Serving {
         sources.any(|source| matches!(source, Source::Stdin { .. })) && files::is_stdin_spent()
     }
 
-    /// Sends to a peer, and shows it, unless it only looks; `whose` is put before what is said of it. `None`: a former transfer to the peer
-    /// runs, and it is told to come again.
-    pub(super) fn send(&self, peer: &Peer, whose: &str) -> Result<Option<Report>, TransferError> {
-        let progress = self.display.progress(whose);
+    /// Sends to a peer, and shows it there, unless it only looks. `None`: a former transfer to the peer runs, and it is
+    /// told to come again.
+    pub(super) fn send(&self, peer: &Peer, display: &Display) -> Result<Option<Report>, TransferError> {
+        let progress = display.progress();
         let Some(_turn) = self.begin(peer, &progress) else {
             peer.close(BUSY, "another transfer to this machine runs");
             return Ok(None);
@@ -118,13 +118,12 @@ impl Serving {
         }
         let _running = self.interrupt.add(&progress);
         let began = Instant::now();
-        let watch = self.display.watch(whose, End::Sender, &progress);
+        let watch = display.watch(End::Sender, &progress);
         let sent = files::send(peer, &self.options, &progress);
         drop(watch);
         let report = sent?;
         if !report.is_look {
-            self.display
-                .report(whose, "sent", &report, &progress.snapshot(), began.elapsed());
+            display.report("sent", &report, &progress.snapshot(), began.elapsed());
         }
         Ok(Some(report))
     }

@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &ShareArguments) -> Result<(), Problem> {
     let interrupt = Interrupt::watch()?;
     let endpoint = listen(&arguments.common, &arguments.offer, key, server, peers)?;
     let id = endpoint.id();
-    display.json(&json!({ "event": "waiting", "peer": id.to_string() }));
+    display.json(json!({ "event": "waiting", "peer": id.to_string() }));
     if !arguments.common.json {
         output::note(&format!(
             "sharing {}; those who may read it run: gramway receive --peer {id} [--list]",
@@ -78,14 +78,15 @@ pub(crate) fn run(arguments: &ShareArguments) -> Result<(), Problem> {
 /// Sends to one of them what it wants.
 fn serve(sharing: &Serving, peer: &Peer) {
     let whose = format!("{}: ", &peer.id().to_string()[..SHOWN_OF_ID]);
-    match sharing.send(peer, &whose) {
+    let display = sharing.display.of_receiver(peer.id(), None, whose);
+    match sharing.send(peer, &display) {
         Ok(Some(report)) if report.is_look => {
-            sharing.display.tell("looked", &format!("{whose}it has looked at what is shared"));
+            display.tell("looked", "it has looked at what is shared");
         }
         Ok(_) | Err(TransferError::Cancelled) => {}
         Err(error) => {
             let why = output::shown(&error.to_string()).into_owned();
-            sharing.display.tell("failed", &format!("{whose}{why}"));
+            display.tell("failed", &why);
         }
     }
 }

@@ -10,5 +10,6 @@ mod metrics;
 mod peer;
 mod reload;
 mod support;
+mod terminal;
 mod transfer;
 mod users;

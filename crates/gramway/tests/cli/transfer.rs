@@ -2,7 +2,10 @@
 
 use std::fs;
 
-use crate::support::{CONFIGURATION, PERMISSION, Place, Program, UNAVAILABLE, USAGE, free_port};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{CONFIGURATION, PERMISSION, Place, Program, UNAVAILABLE, USAGE, free_port, wait};
+use crate::terminal::Terminal;
 
 fn id(place: &Place, state: &str) -> String {
     let output = place.run(&["peer", "id", "--state", state]);
@@ -67,6 +70,50 @@ fn a_file_comes_once_and_what_is_in_its_place_is_what_the_user_says() {
     }
 }
 
+/// A receiver at a terminal that has been asked what becomes of a file in the place of one that is offered.
+fn asked(place: &Place, at: &str) -> (Terminal, std::process::Child) {
+    fs::create_dir_all(place.path("to")).expect("it is made");
+    fs::write(place.path("to/file"), "old").expect("it is written");
+    let arguments = [
+        "receive", "--peer", at, "--no-lan", "--to", "to", "--state", "receiver",
+    ];
+    let mut command = place.command(&arguments);
+    let terminal = Terminal::new();
+    terminal.give_to(&mut command);
+    let receiver = command.spawn().expect("it starts");
+    terminal.wait_for("in capitals for all that follow:");
+    (terminal, receiver)
+}
+
+#[test]
+fn somebody_at_a_terminal_is_asked_until_there_is_an_answer() {
+    let place = Place::new();
+    let (sender, at) = sender(&place, b"new one");
+    let (mut terminal, mut receiver) = asked(&place, &at);
+    terminal.wait_for("file is there, with 3 B; the offered one has 7 B");
+    terminal.type_line("perhaps");
+    terminal.type_line("o");
+    assert_eq!(wait(&mut receiver), Some(0), "{}", terminal.shown());
+    assert_eq!(sender.end(), Some(0));
+    assert_eq!(terminal.shown().matches("[s]kip it").count(), 2);
+    let text = fs::read_to_string(place.path("to/file")).expect("it is there");
+    assert_eq!(text, "new one");
+}
+
+#[test]
+fn ctrl_c_at_a_question_ends_the_program_and_touches_nothing() {
+    let place = Place::new();
+    let (_sender, at) = sender(&place, b"new one");
+    let (terminal, mut receiver) = asked(&place, &at);
+    kill_process(Pid::from_child(&receiver), Signal::INT).expect("it runs");
+    assert_eq!(wait(&mut receiver), Some(UNAVAILABLE), "{}", terminal.shown());
+    assert!(terminal.shown().contains("interrupted"), "{}", terminal.shown());
+    let names = fs::read_dir(place.path("to")).expect("it is there");
+    assert_eq!(names.count(), 1);
+    let text = fs::read_to_string(place.path("to/file")).expect("it is there");
+    assert_eq!(text, "old");
+}
+
 #[test]
 fn who_looks_first_receives_afterwards_and_standard_output_has_the_bytes_and_nothing_else() {
     let place = Place::new();
@@ -74,15 +121,7 @@ fn who_looks_first_receives_afterwards_and_standard_output_has_the_bytes_and_not
     fs::create_dir(place.path("to")).expect("a directory can be made");
     for look in ["--dry-run", "--list"] {
         let arguments = [
-            "receive",
-            "--peer",
-            &at,
-            "--no-lan",
-            "--to",
-            "to",
-            "--state",
-            "receiver",
-            look,
+            "receive", "--peer", &at, "--no-lan", "--to", "to", "--state", "receiver", look,
         ];
         let output = place.run(&arguments);
         let told = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -17,7 +17,10 @@ fn exchange(pair: &Pair, directory: &Directory, send: &[&str], receive: &[&str])
     let receive = [&["receive", &shown, "--json"], receive].concat();
     let mut receiver = start(&pair.client, directory, "receiver", &receive);
     assert_done(&mut receiver);
-    match receive.iter().any(|option| ["--list", "--dry-run"].contains(option)) {
+    match receive
+        .iter()
+        .any(|option| ["--list", "--dry-run"].contains(option))
+    {
         // It waits for the receiver to come again.
         true => wait_until("the sender is told", PROGRAM_LIMIT, || {
             sender.stderr().contains("the receiver has looked")
