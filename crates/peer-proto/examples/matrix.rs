@@ -22,6 +22,7 @@ fn main() {
                     loss,
                     round_trip_ms,
                     megabits,
+                    window_bytes: quic::limits::STREAM_WINDOW_BYTES,
                     milliseconds,
                 };
                 let figures = cell.run(1);

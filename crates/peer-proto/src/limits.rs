@@ -55,8 +55,12 @@ pub const RECEIVE_BYTES_MAX: usize = 16 << 20;
 pub const ENDPOINT_RECEIVE_BYTES_MAX: usize = 256 << 20;
 
 /// What a peer may take beyond both when its connection ends, in bytes: complete messages that waited in QUIC for room.
-/// It is all that QUIC's windows hold, and was in memory before.
-pub const REST_BYTES_MAX: usize = RECEIVE_BYTES_MAX + quic::limits::CONNECTION_WINDOW_BYTES_MAX as usize;
+/// It is all that QUIC's windows hold at most, and was in memory before.
+pub const REST_BYTES_MAX: usize = RECEIVE_BYTES_MAX
+    + quic::limits::connection_window_bytes(
+        quic::limits::STREAM_WINDOW_BYTES_MAX,
+        quic::limits::STANDING_READERS_MAX,
+    ) as usize;
 
 /// What each peer may take beyond it, in bytes: messages of the first credit. A peer that the program has not accepted
 /// yet takes no more than this in any case.
@@ -68,7 +72,8 @@ pub const RECEIVE_BYTES_RESERVED: usize = 64 << 10;
 /// stranger's 64 KiB.
 pub const ACCEPTED_WINDOW_BYTES_MAX: usize = 4 << 30;
 
-/// What QUIC may keep of one peer, in bytes. It is more than the sender of messages has under way
+/// What QUIC may keep of one peer, in bytes, unless its streams have larger windows
+/// ([`crate::Parameters::stream_window_bytes`]). It is more than the sender of messages has under way
 /// ([`SEND_BYTES_MAX`], and a stream's window of a longer one), so that messages which wait for others leave room for
 /// those.
 pub const WINDOW_BYTES: usize = quic::limits::CONNECTION_WINDOW_BYTES as usize;

@@ -21,6 +21,7 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use packet::{Ecn, Path};
+use quic::limits::{STREAM_WINDOW_BYTES, STREAM_WINDOW_BYTES_MAX};
 use quic::{ConnectionKey, Endpoint, EndpointParameters, Outbox, PeerParameters};
 
 use crate::event::Event;
@@ -101,11 +102,15 @@ impl Peers {
         endpoint.udp_payload_max = Some(parameters.udp_payload_max);
         endpoint.reset_key = doubled(parameters.seed, 0x52);
         let own = PeerId::from(parameters.identity.public_key());
+        let stream_window_bytes = parameters
+            .stream_window_bytes
+            .clamp(STREAM_WINDOW_BYTES, STREAM_WINDOW_BYTES_MAX);
         let peers = PeerParameters {
             identity: parameters.identity,
             protocol: PROTOCOL,
             token_key: doubled(parameters.seed, 0x54),
             idle_timeout: parameters.idle_timeout,
+            stream_window_bytes,
         };
         Self {
             quic: Endpoint::of_peers(&endpoint, peers),
@@ -122,7 +127,7 @@ impl Peers {
             touched: Vec::new(),
             timers: BTreeSet::new(),
             bound: Bound::new(parameters.receive_bytes_max),
-            windows: Windows::new(parameters.accepted_window_bytes_max),
+            windows: Windows::new(parameters.accepted_window_bytes_max, stream_window_bytes),
             refusals: Refusals::default(),
             events: VecDeque::new(),
             arena: BytesMut::new(),

@@ -253,6 +253,26 @@ fn blocking_streams_are_stds_and_a_read_that_takes_too_long_loses_nothing() {
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
 }
 
+#[test]
+fn a_stream_has_as_much_under_way_as_both_ends_say() {
+    let bound = |bytes| {
+        let builder = Endpoint::builder(SecretKey::generate().unwrap()).stream_window_bytes(bytes);
+        builder.bind("127.0.0.1:0".parse().unwrap()).unwrap()
+    };
+    let (one, two) = (bound(u32::MAX), bound(40 << 20));
+    let to_two = wait(one.connect(two.id(), &[two.local_addr()])).unwrap();
+    let _to_one = wait_for(LIMIT, two.accept()).unwrap().unwrap();
+    let mut sending = wait(to_two.open_one_way(0)).unwrap();
+    // Nobody reads it.
+    let written = wait_for(LIMIT, sending.write_chunk(vec![7; 39 << 20].into()));
+    assert_eq!(written, Some(Ok(())));
+    let more = wait_for(
+        Duration::from_millis(100),
+        sending.write_chunk(vec![7; 2 << 20].into()),
+    );
+    assert_eq!(more, None, "that is all");
+}
+
 #[tokio::test]
 async fn a_stream_that_was_cut_short_is_never_read_to_an_end() {
     in_time(async {

@@ -95,6 +95,9 @@ pub struct PeerParameters {
     /// A connection without traffic is given up after this, or after what the other end says where that is less;
     /// [`limits::IDLE_TIMEOUT_MIN`] to [`limits::IDLE_TIMEOUT`].
     pub idle_timeout: Duration,
+    /// Receive window of a stream, and what a connection may have sent and unacknowledged, in bytes:
+    /// [`limits::STREAM_WINDOW_BYTES`] to [`limits::STREAM_WINDOW_BYTES_MAX`].
+    pub stream_window_bytes: u32,
 }
 
 /// How one new connection is accepted; the default is what the endpoint does for all.

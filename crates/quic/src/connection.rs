@@ -113,6 +113,8 @@ pub(crate) struct Connection {
     pub(crate) token_deadline: Option<Instant>,
     /// Streams that its peer may have open once it is authenticated.
     pub(crate) streams: StreamGrants,
+    /// Window of each, and bytes of ours that may be unacknowledged.
+    pub(crate) stream_window: u32,
     /// [`crate::Event::Closed`] was given; what follows is draining.
     pub(crate) closed: bool,
     pub(crate) unsettled: bool,
@@ -176,6 +178,7 @@ impl Connection {
             deadline: None,
             token_deadline: None,
             streams: StreamGrants::NONE,
+            stream_window: limits::STREAM_WINDOW_BYTES,
             closed: false,
             unsettled: false,
             ready: false,
@@ -246,8 +249,8 @@ impl Connection {
             return;
         }
         let standing = u32::try_from(self.standing_readers).unwrap_or(u32::MAX);
-        let window = limits::CONNECTION_WINDOW_BYTES
-            + standing.min(limits::STANDING_READERS_MAX) * limits::STREAM_WINDOW_BYTES;
+        let standing = standing.min(limits::STANDING_READERS_MAX);
+        let window = limits::connection_window_bytes(self.stream_window, standing);
         if window > self.receive_window {
             self.receive_window = window;
             self.proto.set_receive_window(VarInt::from_u32(window));
@@ -271,7 +274,7 @@ impl Connection {
     pub(crate) fn may_lack_credit(&self) -> bool {
         let window = match (self.receive_window, self.proto.side().is_server()) {
             (0, true) => limits::UNAUTHENTICATED_CREDIT_BYTES,
-            (0, false) => limits::CONNECTION_WINDOW_BYTES,
+            (0, false) => limits::connection_window_bytes(self.stream_window, 0),
             (widened, _) => widened,
         };
         self.unread.bytes_max() >= u64::from(window - window / 8)

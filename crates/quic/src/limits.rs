@@ -89,6 +89,16 @@ pub const PEER_LOCAL_WINDOW_BYTES: u64 = 3 << 19;
 /// 250 ms is repeated; a lost packet is noticed half a round trip late, and everything after it waits here.
 pub const STREAM_WINDOW_BYTES: u32 = 16 << 20;
 
+/// The same at most, of peers whose program asks for more ([`crate::PeerParameters::stream_window_bytes`]): what
+/// arrives at 1 Gbit/s while a packet is repeated on a path of 200 ms, twice over.
+pub const STREAM_WINDOW_BYTES_MAX: u32 = 64 << 20;
+
+/// Receive window of a connection, in bytes, whose streams have windows of so many, with so many stalled readers.
+#[must_use]
+pub const fn connection_window_bytes(stream_window_bytes: u32, standing_readers: u32) -> u32 {
+    (2 + standing_readers) * stream_window_bytes
+}
+
 /// Receive window of an authenticated connection, in bytes, while all its streams are read: what two of them fill.
 pub const CONNECTION_WINDOW_BYTES: u32 = 2 * STREAM_WINDOW_BYTES;
 
@@ -100,7 +110,7 @@ pub const STANDING_READERS_MAX: u32 = 4;
 pub const CONNECTION_WINDOW_BYTES_MAX: u32 =
     CONNECTION_WINDOW_BYTES + STANDING_READERS_MAX * STREAM_WINDOW_BYTES;
 
-/// Unacknowledged stream bytes that we keep for retransmission, per connection.
+/// Unacknowledged stream bytes that we keep for retransmission, per connection; of peers as many as a stream's window.
 pub const SEND_WINDOW_BYTES: u64 = 16 << 20;
 
 /// The same beyond it, of what does not wait for the rest.
@@ -231,6 +241,11 @@ const _: () = assert!(PEER_STREAMS_AT_FIRST <= PEER_STREAMS);
 const _: () = assert!(UNDECIDED_MAX * 1_500 <= UNDECIDED_BYTES_MAX);
 const _: () = assert!(UNDECIDED_MAX >= RETRY_ABOVE_PER_SECOND as usize);
 const _: () = assert!(HANDSHAKE_TIME_MAX.as_millis() <= AUTHENTICATION_DEADLINE.as_millis());
-const _: () = assert!(STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
+const _: () = assert!(STREAM_WINDOW_BYTES as u64 == SEND_WINDOW_BYTES);
+const _: () = assert!(STREAM_WINDOW_BYTES <= STREAM_WINDOW_BYTES_MAX);
+const _: () = assert!(connection_window_bytes(STREAM_WINDOW_BYTES, 0) == CONNECTION_WINDOW_BYTES);
+const _: () = assert!(
+    connection_window_bytes(STREAM_WINDOW_BYTES, STANDING_READERS_MAX) == CONNECTION_WINDOW_BYTES_MAX
+);
 const _: () = assert!(DATAGRAM_SEND_BYTES >= 64 * 65_535 / 64 * 33);
 const _: () = assert!(CONNECTION_WINDOW_BYTES_MAX <= 96 << 20);

@@ -13,6 +13,8 @@ use crate::limits;
 /// What the other end of a connection may do from the start, and whether we keep the connection alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rights {
+    /// The same of one stream; and bytes of ours that may be unacknowledged.
+    stream_window: u32,
     /// Bytes of stream data beyond what was read.
     window: u32,
     bidirectional_streams: u32,
@@ -23,6 +25,7 @@ pub(crate) struct Rights {
 impl Rights {
     /// A server that we chose.
     pub(crate) const SERVER: Self = Self {
+        stream_window: limits::STREAM_WINDOW_BYTES,
         window: limits::CONNECTION_WINDOW_BYTES,
         bidirectional_streams: 0,
         unidirectional_streams: limits::UNIDIRECTIONAL_STREAMS,
@@ -36,9 +39,19 @@ impl Rights {
         ..Self::SERVER
     };
 
+    /// The same, where streams have this window.
+    pub(crate) fn peer_with(stream_window: u32) -> Self {
+        Self {
+            stream_window,
+            window: limits::connection_window_bytes(stream_window, 0),
+            ..Self::PEER
+        }
+    }
+
     /// Whoever asks for a connection, before it is authenticated.
     pub(crate) fn of_stranger(may: &ConnectionLimits) -> Self {
         Self {
+            stream_window: limits::STREAM_WINDOW_BYTES,
             window: may.unauthenticated_credit_bytes,
             bidirectional_streams: may.unauthenticated_streams,
             unidirectional_streams: limits::UNIDIRECTIONAL_STREAMS,
@@ -46,9 +59,10 @@ impl Rights {
         }
     }
 
-    /// Whoever asks for a connection between peers.
-    pub(crate) fn of_strange_peer(may: &ConnectionLimits) -> Self {
+    /// Whoever asks for a connection between peers, where streams have this window.
+    pub(crate) fn of_strange_peer(may: &ConnectionLimits, stream_window: u32) -> Self {
         Self {
+            stream_window,
             bidirectional_streams: may.unauthenticated_streams.min(Self::PEER.bidirectional_streams),
             unidirectional_streams: Self::PEER.unidirectional_streams,
             ..Self::of_stranger(may)
@@ -113,9 +127,9 @@ pub(crate) fn settings(
         .initial_rtt(limits::INITIAL_ROUND_TRIP)
         .max_concurrent_bidi_streams(VarInt::from_u32(rights.bidirectional_streams))
         .max_concurrent_uni_streams(VarInt::from_u32(rights.unidirectional_streams))
-        .stream_receive_window(VarInt::from_u32(limits::STREAM_WINDOW_BYTES))
+        .stream_receive_window(VarInt::from_u32(rights.stream_window))
         .receive_window(VarInt::from_u32(rights.window))
-        .send_window(limits::SEND_WINDOW_BYTES)
+        .send_window(rights.stream_window.into())
         .max_idle_timeout(Some(
             IdleTimeout::try_from(idle_timeout).expect("30 s fits a varint of milliseconds"),
         ))

@@ -52,6 +52,10 @@ pub struct Parameters {
     /// What QUIC may keep of peers that connected to us, together, in bytes: room for one of them at least
     /// ([`crate::limits::ACCEPTED_WINDOW_BYTES_MAX`]).
     pub accepted_window_bytes_max: usize,
+    /// Window of a stream, and what a connection may have sent and unacknowledged of streams, in bytes:
+    /// [`quic::limits::STREAM_WINDOW_BYTES`] to [`quic::limits::STREAM_WINDOW_BYTES_MAX`]. A connection has twice as much
+    /// of [`Self::accepted_window_bytes_max`].
+    pub stream_window_bytes: u32,
     /// How long a connection lives in silence: at most 30 s, and no longer than the other end wants.
     pub idle_timeout: Duration,
     /// Seed of keys and connection IDs; from the operating system outside tests.
@@ -72,6 +76,7 @@ impl Parameters {
             send_bytes_max: SEND_BYTES_MAX,
             receive_bytes_max: ENDPOINT_RECEIVE_BYTES_MAX,
             accepted_window_bytes_max: ACCEPTED_WINDOW_BYTES_MAX,
+            stream_window_bytes: quic::limits::STREAM_WINDOW_BYTES,
             idle_timeout: quic::limits::IDLE_TIMEOUT,
             seed,
         }

@@ -10,19 +10,22 @@ use std::time::Instant;
 use quic::{CloseReason, ConnectionKey};
 
 use super::{Peers, code};
-use crate::limits::WINDOW_BYTES;
 
 #[derive(Debug)]
 pub(super) struct Windows {
     wide: usize,
     wide_max: usize,
+    /// Bytes of one.
+    bytes: usize,
 }
 
 impl Windows {
-    pub(super) fn new(bytes_max: usize) -> Self {
+    pub(super) fn new(bytes_max: usize, stream_window_bytes: u32) -> Self {
+        let bytes = quic::limits::connection_window_bytes(stream_window_bytes, 0) as usize;
         Self {
             wide: 0,
-            wide_max: (bytes_max / WINDOW_BYTES).max(1),
+            wide_max: (bytes_max / bytes).max(1),
+            bytes,
         }
     }
 
@@ -47,7 +50,7 @@ impl Peers {
     /// Bytes that QUIC may keep of peers that connected to us and have whole windows.
     #[must_use]
     pub fn accepted_window_bytes(&self) -> usize {
-        self.windows.wide * WINDOW_BYTES
+        self.windows.wide * self.windows.bytes
     }
 
     /// The peer has used an eighth of a stranger's credit.

@@ -71,6 +71,7 @@ impl Attack {
         let mut quic = Endpoint::of_peers(
             &EndpointParameters::of_client([1; 32]),
             PeerParameters {
+                stream_window_bytes: quic::limits::STREAM_WINDOW_BYTES,
                 identity: identity(1),
                 protocol: limits::PROTOCOL,
                 token_key: [1; 64],

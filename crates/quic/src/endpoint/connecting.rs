@@ -91,11 +91,21 @@ impl Endpoint {
         let (client, refusal) = tls::connecting_peer(self.aead, &peers.identity, peers.protocol, key);
         let payloads = Payloads::between_peers(remote, udp_payload_ceiling.min(self.udp_payload_max));
         let peer = Peer::Server(refusal);
-        let begun = self.begin(now, remote, PEER_NAME, client, payloads, peer, Rights::PEER)?;
+        let stream_window = self.stream_window();
+        let rights = Rights::peer_with(stream_window);
+        let begun = self.begin(now, remote, PEER_NAME, client, payloads, peer, rights)?;
         if let Some(connection) = self.live(begun) {
             connection.streams = StreamGrants::PEER;
+            connection.stream_window = stream_window;
         }
         Ok(begun)
+    }
+
+    /// Window of a stream of a new connection.
+    pub(super) fn stream_window(&self) -> u32 {
+        let of_peers = self.peers.as_ref().map(|peers| peers.stream_window_bytes);
+        let (least, most) = (limits::STREAM_WINDOW_BYTES, limits::STREAM_WINDOW_BYTES_MAX);
+        of_peers.map_or(least, |bytes| bytes.clamp(least, most))
     }
 
     /// The gate of a new connection.

@@ -153,7 +153,7 @@ impl Endpoint {
         let (payloads, rights) = match &self.peers {
             Some(_) => (
                 Payloads::between_peers(entry.core.remote_address(), ceiling),
-                Rights::of_strange_peer(&may),
+                Rights::of_strange_peer(&may, self.stream_window()),
             ),
             None => (
                 Payloads::probed(limits::UDP_PAYLOAD_MIN, ceiling),
@@ -212,6 +212,7 @@ impl Endpoint {
             Some(_) => StreamGrants::PEER,
             None => StreamGrants::of_client(may.streams),
         };
+        connection.stream_window = self.stream_window();
         self.incoming.accepted += 1;
         self.insert(key, connection);
         self.charge(now, key.0, bytes);

@@ -48,11 +48,11 @@ impl Endpoint {
         data: &[u8],
     ) -> Result<usize, StreamError> {
         let entry = self.live(connection).ok_or(StreamError::Closed)?;
-        let ahead = limits::SEND_WINDOW_BYTES + limits::WRITE_AHEAD_BYTES;
-        entry.proto.set_send_window(ahead);
+        let window = u64::from(entry.stream_window);
+        entry.proto.set_send_window(window + limits::WRITE_AHEAD_BYTES);
         let result = self.write(connection, stream, data);
         if let Some(entry) = self.live(connection) {
-            entry.proto.set_send_window(limits::SEND_WINDOW_BYTES);
+            entry.proto.set_send_window(window);
         }
         result
     }

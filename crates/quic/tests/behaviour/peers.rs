@@ -13,6 +13,7 @@ fn endpoint(seed: u8) -> (Endpoint, [u8; 32]) {
     let identity = KeyIdentity::from_seed(&[seed; 32]);
     let key = identity.public_key();
     let peers = PeerParameters {
+        stream_window_bytes: quic::limits::STREAM_WINDOW_BYTES,
         identity,
         protocol: b"test",
         token_key: [seed; 64],

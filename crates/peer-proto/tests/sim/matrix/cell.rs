@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use peer_proto::{Delivery, Direction, Read, StreamId};
+use peer_proto::{Delivery, Direction, Parameters, Read, StreamId};
 use sim::LinkConfig;
 
-use crate::world::World;
+use crate::world::{World, parameters};
 
 /// How finely is looked.
 const STEP: Duration = Duration::from_millis(1);
@@ -26,6 +26,8 @@ pub(crate) struct Cell {
     pub(crate) loss: f64,
     pub(crate) round_trip_ms: u64,
     pub(crate) megabits: u64,
+    /// Window of a stream at both ends.
+    pub(crate) window_bytes: u32,
     /// Virtual milliseconds that it is watched.
     pub(crate) milliseconds: usize,
 }
@@ -55,7 +57,11 @@ impl Cell {
     }
 
     pub(crate) fn run(self, seed: u64) -> Figures {
-        let mut world = World::connected(self.link(), seed);
+        let ends = [1, 2].map(|number| Parameters {
+            stream_window_bytes: self.window_bytes,
+            ..parameters(number)
+        });
+        let mut world = World::connected_as(self.link(), seed, ends);
         let [sender, receiver] = [world.ends[0].peer(), world.ends[1].peer()];
         let stream = world.ends[0]
             .peers
