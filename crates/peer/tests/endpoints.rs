@@ -376,37 +376,42 @@ async fn what_routers_and_the_local_network_do_not_do_for_an_endpoint_is_told_as
 }
 
 /// PEER-23.
-#[tokio::test]
-async fn peers_beyond_those_that_may_wait_for_the_program_are_closed_by_a_code_of_their_own_and_counted() {
-    in_time(async {
-        let builder = Endpoint::builder(SecretKey::generate().unwrap()).accept_queue_max(2);
-        let two = builder.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let one = endpoint();
-        let mut waiting = Vec::new();
-        for number in 1..=2 {
-            let peer = one.connect(two.id(), &[two.local_addr()]).await.unwrap();
-            let ticket = peer.send("hello", Delivery::unordered()).await.unwrap();
-            assert_eq!(ticket.await, Outcome::Acked);
-            assert_eq!(two.stats().waiting, number);
-            waiting.push(peer);
-        }
-        let third = one.connect(two.id(), &[two.local_addr()]).await.unwrap();
-        let CloseReason::ApplicationClosed { code, reason } = third.closed().await else {
-            panic!("closed in another way");
-        };
-        assert_eq!(code, u64::from(peer::code::QUEUE_FULL));
-        assert!(reason.contains("try again later"), "{reason}");
-        let stats = two.stats();
-        assert_eq!((stats.waiting, stats.queue_full, stats.handshakes), (2, 1, 3));
-        for _ in 0..2 {
-            let accepted = two.accept().await.unwrap();
-            assert_eq!(accepted.receive().await.unwrap().body, "hello");
-        }
-        let _fourth = one.connect(two.id(), &[two.local_addr()]).await.unwrap();
-        assert_eq!(two.accept().await.unwrap().id(), one.id());
-        assert_eq!(two.stats().queue_full, 1);
-    })
-    .await;
+#[test]
+fn peers_beyond_those_that_may_wait_for_the_program_are_closed_by_a_code_of_their_own_and_counted() {
+    let builder = Endpoint::builder(SecretKey::generate().unwrap()).accept_queue_max(2);
+    let two = builder.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let one = endpoint();
+    let connect = || {
+        wait_for(LIMIT, one.connect(two.id(), &[two.local_addr()]))
+            .unwrap()
+            .unwrap()
+    };
+    let mut waiting = Vec::new();
+    for number in 1..=2 {
+        let peer = connect();
+        let ticket = wait(peer.send("hello", Delivery::unordered())).unwrap();
+        assert_eq!(wait_for(LIMIT, ticket), Some(Outcome::Acked));
+        assert_eq!(two.stats().waiting, number);
+        waiting.push(peer);
+    }
+    let third = connect();
+    let closed = wait_for(LIMIT, third.closed());
+    let Some(CloseReason::ApplicationClosed { code, reason }) = closed else {
+        panic!("closed in another way: {closed:?}");
+    };
+    assert_eq!(code, u64::from(peer::code::QUEUE_FULL));
+    assert!(reason.contains("try again later"), "{reason}");
+    let stats = two.stats();
+    assert_eq!((stats.waiting, stats.queue_full, stats.handshakes), (2, 1, 3));
+    let accept = || wait_for(LIMIT, two.accept()).unwrap().unwrap();
+    let accepted = [accept(), accept()];
+    for peer in &accepted {
+        let message = wait_for(LIMIT, peer.receive()).unwrap().unwrap();
+        assert_eq!(message.body, "hello");
+    }
+    let _fourth = connect();
+    assert_eq!(accept().id(), one.id());
+    assert_eq!(two.stats().queue_full, 1);
 }
 
 #[test]

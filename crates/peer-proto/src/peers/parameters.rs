@@ -53,8 +53,8 @@ pub struct Parameters {
     /// ([`crate::limits::ACCEPTED_WINDOW_BYTES_MAX`]).
     pub accepted_window_bytes_max: usize,
     /// Window of a stream, and what a connection may have sent and unacknowledged of streams, in bytes:
-    /// [`quic::limits::STREAM_WINDOW_BYTES`] to [`quic::limits::STREAM_WINDOW_BYTES_MAX`]. A connection has twice as much
-    /// of [`Self::accepted_window_bytes_max`].
+    /// [`quic::limits::STREAM_WINDOW_BYTES`] to [`quic::limits::STREAM_WINDOW_BYTES_MAX`]. A connection has twice as
+    /// much of [`Self::accepted_window_bytes_max`].
     pub stream_window_bytes: u32,
     /// How long a connection lives in silence: at most 30 s, and no longer than the other end wants.
     pub idle_timeout: Duration,
