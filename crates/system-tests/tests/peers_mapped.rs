@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::thread;
 
 use peer::blocking::{wait, wait_for};
+use peer::limits::ROUTER_LOOK;
 use peer::{Endpoint, SecretKey};
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::{require_program, require_root};
@@ -338,6 +339,21 @@ fn speak_natpmp(home: &Home) {
             let _ = socket.send_to(&answer, from);
         }
     });
+}
+
+/// The machine leaves the network of that router.
+#[test]
+fn the_program_tells_when_a_port_that_it_had_is_lost() {
+    require_root!();
+    let home = Home::new();
+    speak_natpmp(&home);
+    let listen = ["listen", "--any", "--listen", "0.0.0.0:4014", "--no-lan"];
+    let mut listener = start(&home.machine, &home.directory, "listener", &listen);
+    let mapped = format!("the router leads {OUTSIDE}:40000 to this machine");
+    listener.wait_for_line(&mapped, PROGRAM_LIMIT).unwrap();
+    home.machine.run("ip", ["route", "del", "default"]).unwrap();
+    let lost = "warning: the router leads no port to this machine any more: no router can be asked: ";
+    listener.wait_for_line(lost, ROUTER_LOOK + PROGRAM_LIMIT).unwrap();
 }
 
 #[test]
