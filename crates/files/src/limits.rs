@@ -150,7 +150,13 @@ pub const WRITE_BYTES: usize = 256 << 10;
 /// pieces of this size at their full speed, and so begin while others come.
 pub const WRITE_BACK_BYTES: u64 = 16 << 20;
 
-/// The most of them: writers wait then, and by that the sender.
+/// The same of small files, of which the whole file system is told: seldom, as that also writes what others wrote.
+pub const WRITE_BACK_SMALL_BYTES: u64 = 256 << 20;
+
+/// What a small file takes beside its bytes, in memory until it is on disk: an inode, a name and half a page.
+pub const SMALL_FILE_BYTES: u64 = 4_096;
+
+/// The most of all of them: writers wait then, and by that the sender.
 pub const WRITE_BACK_BYTES_MAX: u64 = 512 << 20;
 
 /// How long a pipe brings nothing more before what was read of a chunk is sent ahead of it, to a receiver that passes

@@ -124,6 +124,7 @@ impl Receiving {
                     Ok(_) => {
                         self.progress.add(Counter::BytesThere, length);
                         self.progress.add(Counter::BytesDone, length);
+                        self.write_back.wrote(file, length);
                     }
                     Err(error) => {
                         return self.fail_file(file, reason_of(&error), &sentence(&error), true);

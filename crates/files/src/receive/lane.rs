@@ -214,6 +214,8 @@ impl Receiving {
             self.progress.add(Counter::BytesDone, small.size);
             self.store_small(entry, &small, content);
         }
+        let _waiting = self.progress.wait(Wait::Disk);
+        self.write_back.wait();
         Ok(())
     }
 
@@ -261,7 +263,10 @@ impl Receiving {
         let written = write_small(destination, small, bytes, |file| self.take_place(file));
         drop(waiting);
         match written {
-            Ok(()) => self.stored(entry, path, small.size, How::Sent),
+            Ok(()) => {
+                self.write_back.wrote_small(small.size);
+                self.stored(entry, path, small.size, How::Sent);
+            }
             Err(error) => self.fail(entry, &path, reason_of(&error), &sentence(&error)),
         }
     }

@@ -97,10 +97,11 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
                 .write_to(&mut writer, |out| receiving.write_acks(out));
         });
         scope.spawn(|| {
-            receiving.write_back.run(|file, error| {
-                file.distrust();
+            let failed = |file: &Arc<_>, error: &_| {
+                file::Incoming::distrust(file);
                 receiving.fail_file(file, shared::reason_of(error), &shared::sentence(error), true);
-            });
+            };
+            receiving.write_back.run(failed, || receiving.sync());
         });
         for _ in 0..PLACING_THREADS {
             scope.spawn(|| receiving.placing.run(|file| receiving.place(file)));
@@ -181,6 +182,18 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
     report.chunks_sent = receiving.chunks_sent.into_inner();
     report.bytes_there = progress.snapshot().bytes_there;
     Ok(report)
+}
+
+impl Receiving {
+    /// Has the disk take all that was written. It tells of a failure once, so that this ends the transfer.
+    fn sync(&self) {
+        if let Some(destination) = &self.destination
+            && let Err(error) = destination.sync()
+        {
+            let path = destination.path().to_owned();
+            self.end_by(TransferError::Destination { path, error });
+        }
+    }
 }
 
 fn open(path: &Path, options: &ReceiveOptions) -> Result<Destination, TransferError> {
