@@ -222,6 +222,12 @@ fn what_is_there_by_another_time_is_not_stored_twice_and_chunks_of_what_differs_
     bytes[MIB + 3] ^= 1;
     fs::write(trial.from("large"), &bytes).unwrap();
     fs::write(trial.from("small"), &small).unwrap();
+    for name in ["large", "small"] {
+        fs::File::open(trial.to(name))
+            .unwrap()
+            .set_modified(then(1))
+            .unwrap();
+    }
     assert_eq!(
         trial.run().chunks_sent,
         2,
