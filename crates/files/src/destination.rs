@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use files_proto::Attribute;
@@ -97,6 +97,7 @@ pub(crate) struct Destination {
     umask: u32,
     /// Whether files can be made without a name, as far as is known.
     has_unnamed: AtomicBool,
+    without_attributes: AtomicU64,
     /// What is known of its file systems.
     pub(crate) asked: naming::Asked,
     /// The directories below that were used last, the latest at the end.
@@ -122,6 +123,7 @@ impl Destination {
             path: path.to_owned(),
             umask: umask(),
             has_unnamed: AtomicBool::new(true),
+            without_attributes: AtomicU64::new(0),
             asked: naming::Asked::default(),
             open: Mutex::default(),
         })
@@ -353,7 +355,7 @@ impl Destination {
             return Ok(());
         }
         let file = self.read(path)?;
-        attributes::apply(&file, attributes);
+        self.attribute(&file, attributes);
         if !has_mode {
             fchmod(&file, Mode::from_raw_mode(mode))?;
         }
@@ -404,8 +406,20 @@ impl Destination {
 
     /// Gives a directory extended attributes, before a mode that may forbid it.
     pub(crate) fn give_attributes(&self, path: &Path, attributes: &[Attribute]) -> io::Result<()> {
-        attributes::apply(&*self.directory(path)?, attributes);
+        self.attribute(&*self.directory(path)?, attributes);
         Ok(())
+    }
+
+    /// Gives a file or directory extended attributes, as far as it takes them.
+    pub(crate) fn attribute(&self, file: impl AsFd, attributes: &[Attribute]) {
+        if !attributes::apply(file, attributes) {
+            self.without_attributes.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Files and directories that did not take all their extended attributes.
+    pub(crate) fn without_attributes(&self) -> u64 {
+        self.without_attributes.load(Ordering::Relaxed)
     }
 
     /// Mode, where it is to get one, and time of a directory, once everything is in it.

@@ -80,6 +80,11 @@ pub enum Event {
         /// Why.
         text: String,
     },
+    /// Something of the transfer that is no failure, told once.
+    Note {
+        /// What.
+        text: String,
+    },
     /// What was chosen to carry chunks from here on.
     Carrier {
         /// The protocol.

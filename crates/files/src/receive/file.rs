@@ -18,7 +18,6 @@ use rustix::fs::FallocateFlags;
 
 use super::journal_file::JournalFile;
 use super::ordered::Ordered;
-use crate::attributes;
 use crate::destination::Destination;
 use crate::limits::{ORDERED_CHUNKS, PREALLOCATED_CHUNKS, WRITE_BYTES};
 use crate::part;
@@ -460,7 +459,7 @@ impl Incoming {
                 if let Some((size, _)) = self.state().end {
                     file.set_len(size)?;
                 }
-                attributes::apply(&file, &target.attributes);
+                part.destination.attribute(&*file, &target.attributes);
                 part.destination
                     .finish(file.as_fd(), target.mode, target.modified)?;
                 *part.open.lock().unwrap_or_else(PoisonError::into_inner) =

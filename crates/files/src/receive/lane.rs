@@ -14,7 +14,6 @@ use files_proto::{EntryId, FailReason};
 
 use super::file::{Incoming, Progressed, StoreError, Target};
 use super::shared::{Receiving, Small, reason_of, sentence};
-use crate::attributes;
 use crate::carrier::RecordReceiver;
 use crate::destination::Destination;
 use crate::error::TransferError;
@@ -300,7 +299,7 @@ fn write_small(
 
 fn fill(destination: &Destination, mut file: &File, small: &Small, bytes: &[u8]) -> std::io::Result<()> {
     file.write_all(bytes)?;
-    attributes::apply(file, &small.attributes);
+    destination.attribute(file, &small.attributes);
     destination.finish(file.as_fd(), small.mode, small.modified)
 }
 

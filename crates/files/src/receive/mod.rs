@@ -169,6 +169,13 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
         result
     });
     result?;
+    let destination = receiving.destination.as_ref();
+    match destination.map_or(0, |destination| destination.without_attributes()) {
+        0 => {}
+        count => progress.tell(Event::Note {
+            text: format!("the destination does not take all extended attributes; files and directories without some: {count}"),
+        }),
+    }
     let state = receiving
         .state
         .into_inner()

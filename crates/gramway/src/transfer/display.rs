@@ -134,6 +134,7 @@ impl Display {
             }
             Event::Renamed { from, to } => json!({ "event": "renamed", "from": from, "to": to }),
             Event::Problem { path, text } => json!({ "event": "problem", "path": path, "text": text }),
+            Event::Note { text } => json!({ "event": "note", "text": text }),
             Event::Carrier { carrier, reason } => {
                 json!({ "event": "carrier", "carrier": carrier.name(), "reason": reason })
             }
@@ -154,6 +155,7 @@ impl Display {
             Event::Carrier { reason, .. } if self.is_drawn() => {
                 self.tell("", reason);
             }
+            Event::Note { text } => self.tell("", text),
             Event::Offered { path, bytes, missing } => {
                 let there = match missing {
                     0 => "  (there)".to_owned(),
