@@ -1,6 +1,7 @@
 //! Files of which the sender was asked for addresses, held against what is here: whether that in the place is the same,
 //! and which chunks need not come (FILE-28, FILE-29).
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -32,6 +33,13 @@ pub(super) enum Question {
         /// The file that may have them.
         candidate: Candidate,
     },
+    /// Which chunks are missing, without taking any.
+    Missing {
+        /// Those that a part has.
+        known: BTreeMap<u64, Address>,
+        /// Where others may be.
+        path: PathBuf,
+    },
     /// Whether a file here is the same.
     Same { path: PathBuf },
 }
@@ -41,6 +49,8 @@ pub(super) enum Question {
 pub(super) struct Compared {
     pub(super) entry: EntryId,
     pub(super) is_same: bool,
+    /// Bytes of chunks that are missing, where this was the question.
+    pub(super) missing: Option<u64>,
     /// Of the file that is offered, for another comparison.
     pub(super) addresses: Vec<Address>,
 }
@@ -67,8 +77,20 @@ impl Receiving {
                 self.take_chunks(destination, file, candidate, &asked.addresses);
                 None
             }
+            Question::Missing { known, path } => Some(Compared {
+                entry: asked.entry,
+                is_same: false,
+                missing: Some(missing(
+                    destination.read(path).ok().as_ref(),
+                    asked.size,
+                    known,
+                    &asked.addresses,
+                )),
+                addresses: Vec::new(),
+            }),
             Question::Same { path } => Some(Compared {
                 entry: asked.entry,
+                missing: None,
                 is_same: destination
                     .read(path)
                     .is_ok_and(|file| self.is_same(&file, asked.size, &asked.addresses)),
@@ -140,6 +162,23 @@ impl Receiving {
     }
 }
 
+/// Bytes of the chunks that are neither known nor at their place in a file.
+fn missing(file: Option<&File>, size: u64, known: &BTreeMap<u64, Address>, addresses: &[Address]) -> u64 {
+    let mut bytes = vec![0; usize::try_from(size.min(CHUNK_BYTES)).unwrap_or(0)];
+    let mut is_there = |index: u64, address: &Address| {
+        let length = usize::try_from(chunk_length(size, index)).unwrap_or(0);
+        known.get(&index) == Some(address)
+            || file.is_some_and(|file| {
+                read_verified(file, index, address, addresses.len() == 1, &mut bytes[..length])
+            })
+    };
+    let chunks = (0..).zip(addresses);
+    chunks
+        .filter(|(index, address)| !is_there(*index, address))
+        .map(|(index, _)| chunk_length(size, index))
+        .sum()
+}
+
 /// Takes a chunk where it has this address.
 fn take_chunk(
     from: &impl ReadAt,
@@ -174,7 +213,6 @@ impl ReadAt for File {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
-    use std::collections::BTreeMap;
 
     use files_proto::Ranges;
 

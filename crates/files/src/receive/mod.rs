@@ -5,6 +5,7 @@
 mod compare;
 mod elsewhere;
 mod file;
+mod found;
 mod hands;
 mod journal_file;
 mod kept;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,11 +18,12 @@ use files_proto::{Entry, EntryId, FailReason, Kind, Ranges, SkipReason};
 use super::compare::{Asked, Candidate, Compared, Question};
 use super::elsewhere::Elsewhere;
 use super::file::{Incoming, Output, Part, Target};
+use super::found::{Found, conflict, existing};
 use super::kept::{Kept, former, kept};
 use super::ordered::Ordered;
 use super::shared::{Directory, Receiving, Small, reason_of, sentence};
-use crate::destination::{self, Destination};
-use crate::options::{Answer, Conflict, OnConflict, ReceiveOptions};
+use crate::destination::Destination;
+use crate::options::{Answer, OnConflict, ReceiveOptions};
 use crate::progress::{Counter, Event, How};
 use crate::walk::Filter;
 
@@ -138,6 +139,51 @@ impl Planner<'_> {
         self.receiving.skip(entry.id, SkipReason::DryRun);
     }
 
+    /// Tells what would be sent of a file: what neither its part nor another file here has.
+    fn offer_missing(
+        &mut self,
+        destination: &Destination,
+        entry: &Entry,
+        path: PathBuf,
+        candidate: Option<PathBuf>,
+    ) {
+        let size = entry.size();
+        if size <= PACKED_FILE_BYTES_MAX {
+            return self.offer(entry, &path, size);
+        }
+        let target = target(entry, path.clone());
+        let kept = match destination.read(&target.part) {
+            Ok(part) => kept(destination, &target, &part, size),
+            Err(_) => Kept::Nothing,
+        };
+        let (known, kept) = match kept {
+            Kept::Same(journal) => (journal.chunks, None),
+            Kept::Other => (BTreeMap::new(), Some(target.part)),
+            Kept::Nothing => (
+                BTreeMap::new(),
+                self.elsewhere.find(destination, size, entry.modified_ns),
+            ),
+        };
+        let Some(candidate) = candidate.or(kept) else {
+            let there: u64 = known.keys().map(|index| chunk_length(size, *index)).sum();
+            return self.offer(entry, &path, size.saturating_sub(there));
+        };
+        let question = Question::Missing {
+            known,
+            path: candidate.clone(),
+        };
+        self.ask(entry.id, size, question);
+        self.unsure.insert(
+            entry.id,
+            Unsure {
+                entry: entry.clone(),
+                path,
+                candidate,
+                tried: Tried::default(),
+            },
+        );
+    }
+
     fn plan_directory(&self, entry: &Entry, path: PathBuf) {
         let writes = !self.options.dry_run && !self.options.list;
         let Some(destination) = self.receiving.destination.as_ref().filter(|_| writes) else {
@@ -238,7 +284,8 @@ impl Planner<'_> {
             }
         };
         if self.options.dry_run {
-            return self.offer(entry, &path, entry.size());
+            let candidate = if is_taken { Some(path.clone()) } else { like };
+            return self.offer_missing(destination, entry, path, candidate);
         }
         let begun = match &entry.kind {
             Kind::Symlink { target: to } => self.make_link(destination, entry, &path, to),
@@ -320,6 +367,9 @@ impl Planner<'_> {
             candidate,
             mut tried,
         } = unsure;
+        if let Some(missing) = compared.missing {
+            return self.offer(&entry, &path, missing);
+        }
         let is_same = compared.is_same && (tried.number == 1 || self.reserve(&entry, &candidate));
         match self.receiving.destination.clone().filter(|_| is_same) {
             Some(destination) => self.end_same(&destination, &entry, &candidate),
@@ -710,50 +760,6 @@ fn target(entry: &Entry, path: PathBuf) -> Target {
         modified: entry.modified_ns,
         attributes: Vec::new(),
         replaces: false,
-    }
-}
-
-/// What is at a path.
-struct Found {
-    /// As plans know it.
-    existing: Existing,
-    /// Of what may be replaced; [`destination::Existing::identity`].
-    identity: Option<u64>,
-}
-
-fn existing(destination: &Destination, path: &Path) -> io::Result<Option<Found>> {
-    let Some(found) = destination.existing(path)? else {
-        return Ok(None);
-    };
-    let existing = match found.kind {
-        destination::Kind::File => Existing::File {
-            size: found.size,
-            modified_ns: found.modified,
-        },
-        destination::Kind::Directory => Existing::Directory,
-        destination::Kind::Symlink => Existing::Symlink {
-            target: destination.read_link(path)?.into_vec(),
-        },
-        destination::Kind::Other => Existing::Special,
-    };
-    let is_replaced = matches!(existing, Existing::File { .. } | Existing::Symlink { .. });
-    Ok(Some(Found {
-        existing,
-        identity: found.identity.filter(|_| is_replaced),
-    }))
-}
-
-fn conflict(entry: &Entry, existing: &Existing, path: &Path) -> Conflict {
-    let (size, modified_ns) = match existing {
-        Existing::File { size, modified_ns } => (*size, *modified_ns),
-        _ => (0, 0),
-    };
-    Conflict {
-        path: path.display().to_string(),
-        size,
-        modified_ns,
-        offered_size: entry.size(),
-        offered_modified_ns: entry.modified_ns,
     }
 }
 

@@ -3,11 +3,11 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use files::{Answer, Conflict, OnConflict, Progress};
+use files::{Answer, Conflict, Event, OnConflict, Progress};
 use rustix::fs::XattrFlags;
 
 use crate::trial::{MIB, Trial, random};
@@ -249,6 +249,58 @@ fn what_is_there_by_another_time_is_not_stored_twice_and_chunks_of_what_differs_
     assert_eq!(fs::read(trial.to("small (4)")).unwrap(), small);
     assert!(fs::read(trial.to("large (2)")).unwrap() == bytes);
     assert_eq!(fs::read_dir(trial.to("")).unwrap().count(), 6);
+}
+
+#[test]
+fn a_dry_run_tells_of_each_file_what_would_be_sent_and_that_is_sent() {
+    for rule in [OnConflict::Overwrite, OnConflict::Rename] {
+        let mut trial = Trial::new();
+        trial.receive.on_conflict = rule;
+        fs::write(trial.from("partly"), random(1, 30 * MIB)).unwrap();
+        trial.send.limit = Some(20 << 20);
+        let there = trial.cut_after(6 << 20).snapshot().bytes_done;
+        trial.send.limit = None;
+        let mut bytes = random(2, 4 * MIB + 9);
+        fs::write(trial.to("differs"), &bytes).unwrap();
+        fs::write(trial.to("touched"), &bytes).unwrap();
+        fs::write(trial.from("touched"), &bytes).unwrap();
+        bytes[MIB + 3] ^= 1;
+        fs::write(trial.from("differs"), &bytes).unwrap();
+        fs::write(trial.from("empty"), "").unwrap();
+        fs::write(trial.from("new"), "new").unwrap();
+        for name in ["differs", "touched"] {
+            let file = fs::File::open(trial.to(name)).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        }
+        trial.receive.dry_run = true;
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let telling = Arc::clone(&told);
+        let progress = Progress::new(move |event| {
+            if let Event::Offered { path, missing, .. } = event {
+                telling.lock().unwrap().push((path.replace(" (2)", ""), missing));
+            }
+        });
+        let (sent, received) = trial.run_with(&Progress::default(), &progress);
+        sent.unwrap();
+        assert_eq!(received.unwrap().failed, 0);
+        let mut told = told.lock().unwrap().clone();
+        told.sort();
+        let what = |name: &str, missing: u64| (format!("tree/{name}"), missing);
+        let mut expected = vec![
+            what("differs", 1 << 20),
+            what("empty", 0),
+            what("new", 3),
+            what("partly", (30 << 20) - there),
+        ];
+        if matches!(trial.receive.on_conflict, OnConflict::Overwrite) {
+            // It is replaced by its own bytes.
+            expected.push(what("touched", 0));
+        }
+        assert_eq!(told, expected);
+        trial.receive.dry_run = false;
+        let would: u64 = told.iter().map(|(_, missing)| missing).sum();
+        assert_eq!(trial.run().bytes_sent, would);
+    }
 }
 
 /// FILE-28: a file here that is newer stays, where only newer ones are wanted.

@@ -158,7 +158,7 @@ impl Display {
             Event::Note { text } => self.tell("", text),
             Event::Offered { path, bytes, missing } => {
                 let there = match missing {
-                    0 => "  (there)".to_owned(),
+                    0 if *bytes > 0 => "  (there)".to_owned(),
                     missing if missing < bytes => format!("  ({} of it missing)", units::bytes(*missing)),
                     _ => String::new(),
                 };
