@@ -94,6 +94,15 @@ pub enum Message {
         /// What the system said, for people.
         text: String,
     },
+    /// Sender: something was to be sent and is not offered (FILE-44).
+    Unoffered {
+        /// Why.
+        reason: FailReason,
+        /// Its path below what the user named, for people.
+        path: String,
+        /// What the system said, for people.
+        text: String,
+    },
     /// Either: this end has nothing left to do.
     Done(Totals),
     /// Either: the transfer ends here.
@@ -289,6 +298,7 @@ const TCP_KEY: u64 = 16;
 const MEASURE: u64 = 17;
 const CHOICE: u64 = 18;
 const HELD: u64 = 19;
+const UNOFFERED: u64 = 20;
 
 impl Message {
     /// Appends type, length and value.
@@ -344,6 +354,11 @@ impl Message {
                 put(reason.code(), out);
                 put_text(text, TEXT_BYTES_MAX, out);
             }
+            Self::Unoffered { reason, path, text } => {
+                put(reason.code(), out);
+                put_text(path, TEXT_BYTES_MAX, out);
+                put_text(text, TEXT_BYTES_MAX, out);
+            }
             Self::Done(totals) => totals.write(out),
             Self::Abort { text } => put_text(text, TEXT_BYTES_MAX, out),
             Self::TcpOffer(offer) => offer.write(out),
@@ -379,6 +394,7 @@ impl Message {
             Self::Measure(_) => MEASURE,
             Self::Choice { .. } => CHOICE,
             Self::Held { .. } => HELD,
+            Self::Unoffered { .. } => UNOFFERED,
         }
     }
 
@@ -428,6 +444,11 @@ impl Message {
             FAILED => Self::Failed {
                 entry: input.number()?,
                 reason: FailReason::of(input.number()?),
+                text: input.text(TEXT_BYTES_MAX)?,
+            },
+            UNOFFERED => Self::Unoffered {
+                reason: FailReason::of(input.number()?),
+                path: input.text(TEXT_BYTES_MAX)?,
                 text: input.text(TEXT_BYTES_MAX)?,
             },
             DONE => Self::Done(Totals::read(input)?),

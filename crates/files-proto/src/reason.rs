@@ -47,6 +47,12 @@ pub enum FailReason {
 }
 
 impl SkipReason {
+    /// Whether the receiver cannot store the entry, which nobody wanted so: it counts as failed (FILE-45).
+    #[must_use]
+    pub fn is_failure(self) -> bool {
+        matches!(self, Self::UnsafeName | Self::UnsafeLink)
+    }
+
     pub(crate) fn code(self) -> u64 {
         self as u64
     }

@@ -178,9 +178,10 @@ impl ReceiveOptions {
 pub struct Report {
     /// Files, directories and links that are complete.
     pub stored: u64,
-    /// Those that were there, or left out for a reason that is no problem.
+    /// Those that were there, or that somebody wants left out.
     pub skipped: u64,
-    /// Those that failed.
+    /// Those that failed, at either end: what the sender cannot read and therefore does not offer, and names and links
+    /// that the receiver refuses, are among them.
     pub failed: u64,
     /// Whether the receiver only looked at what was offered: then nothing was transferred, whatever is counted.
     pub is_look: bool,

@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::vec;
 
+use files_proto::FailReason;
 use files_proto::limits::{DEPTH_MAX, FILE_BYTES_MAX};
 
 /// One step of a walk.
@@ -20,10 +21,19 @@ pub(crate) enum Step {
         entry: u64,
     },
     /// Something cannot be sent; the walk goes on.
-    Problem {
-        path: PathBuf,
-        text: String,
-    },
+    Problem(Problem),
+}
+
+/// Something that cannot be sent.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    /// Where it is here.
+    pub(crate) path: PathBuf,
+    /// Where it is below what the user named.
+    pub(crate) relative: PathBuf,
+    /// Why it failed; `None` for what is nothing that is sent: sockets, devices and pipes.
+    pub(crate) reason: Option<FailReason>,
+    pub(crate) text: String,
 }
 
 /// Something to send. Entries are numbered from 0 in the order in which they are told.
@@ -107,9 +117,14 @@ impl Walk {
     }
 
     fn source(&mut self, path: &Path) -> Option<Step> {
-        let problem = |error: &io::Error| Step::Problem {
-            path: path.to_owned(),
-            text: error.to_string(),
+        let problem = |error: &io::Error| {
+            let relative = path.file_name().map_or_else(|| path.to_owned(), PathBuf::from);
+            Step::Problem(Problem {
+                path: path.to_owned(),
+                relative,
+                reason: Some(reason_of(error)),
+                text: error.to_string(),
+            })
         };
         // `.` and `..` have no name of their own.
         let real = match path.canonicalize() {
@@ -137,19 +152,22 @@ impl Walk {
         if !(self.filter)(&relative, metadata.is_dir()) {
             return None;
         }
-        let failed = |text: String| {
-            Some(Step::Problem {
+        let problem = |reason, text| {
+            Some(Step::Problem(Problem {
                 path: path.clone(),
+                relative: relative.clone(),
+                reason,
                 text,
-            })
+            }))
         };
+        let beyond = |text| problem(Some(FailReason::Limit), text);
         if self.open.len() > DEPTH_MAX {
-            return failed(format!(
+            return beyond(format!(
                 "it lies deeper than {DEPTH_MAX} directories, and is left out"
             ));
         }
         let content = if metadata.is_file() && metadata.len() > FILE_BYTES_MAX {
-            return failed("it is larger than 4 TiB, and is left out; split it".to_owned());
+            return beyond("it is larger than 4 TiB, and is left out; split it".to_owned());
         } else if metadata.is_file() {
             Content::File
         } else if metadata.is_dir() {
@@ -159,16 +177,20 @@ impl Walk {
                 Ok(target) => Content::Symlink {
                     target: target.into(),
                 },
-                Err(error) => return failed(error.to_string()),
+                Err(error) => return problem(Some(reason_of(&error)), error.to_string()),
             }
         } else {
-            return failed("it is neither a file nor a directory nor a link, and is left out".to_owned());
+            let text = "it is neither a file nor a directory nor a link, and is left out";
+            return problem(None, text.to_owned());
         };
         let entry = self.next_entry;
         if matches!(content, Content::Directory) {
             let names = match names(&path) {
                 Ok(names) => names,
-                Err(error) => return failed(format!("the directory cannot be read: {error}")),
+                Err(error) => {
+                    let text = format!("the directory cannot be read: {error}");
+                    return problem(Some(reason_of(&error)), text);
+                }
             };
             self.open.push(Open {
                 entry,
@@ -196,11 +218,20 @@ impl Walk {
             Ok(metadata) => self.found(Some(parent), name.to_owned(), path, relative, &metadata),
             // It was there a moment ago.
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => Some(Step::Problem {
+            Err(error) => Some(Step::Problem(Problem {
                 path,
+                relative,
+                reason: Some(reason_of(&error)),
                 text: error.to_string(),
-            }),
+            })),
         }
+    }
+}
+
+fn reason_of(error: &io::Error) -> FailReason {
+    match error.kind() {
+        io::ErrorKind::NotFound => FailReason::Vanished,
+        _ => FailReason::Unreadable,
     }
 }
 
@@ -258,7 +289,14 @@ mod tests {
                 format!("{} in {parent}: {} {kind}", found.entry, found.relative.display())
             }
             Step::DirectoryEnd { entry } => format!("end of {entry}"),
-            Step::Problem { path, .. } => format!("problem: {}", short(&path)),
+            Step::Problem(problem) => {
+                let kind = if problem.reason.is_some() {
+                    "problem"
+                } else {
+                    "left out"
+                };
+                format!("{kind}: {}, {}", short(&problem.path), problem.relative.display())
+            }
         })
         .collect()
     }
@@ -286,9 +324,9 @@ mod tests {
             "end of 4",
             "end of 2",
             "5 in 0: tree/link link to ../outside",
-            "problem: tree/pipe",
+            "left out: tree/pipe, tree/pipe",
             "end of 0",
-            "problem: missing",
+            "problem: missing, missing",
             "6 in -: named file of 2",
         ];
         assert_eq!(told(walk, &base), expected);

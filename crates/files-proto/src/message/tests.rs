@@ -73,6 +73,11 @@ fn all() -> Vec<Message> {
             reason: FailReason::NoSpace,
             text: "No space left on device".to_owned(),
         },
+        Message::Unoffered {
+            reason: FailReason::Unreadable,
+            path: "tree/secret".to_owned(),
+            text: "Permission denied".to_owned(),
+        },
         Message::Done(Totals {
             stored: 1,
             skipped: 2,

@@ -403,6 +403,10 @@ impl Conversation<'_, '_> {
                     receiving.finish(entry);
                 }
             }
+            Message::Unoffered { path, text, .. } => {
+                receiving.state().totals.failed += 1;
+                receiving.problem(path, format!("at the sender: {text}"));
+            }
             Message::TcpKey { key } => self.begin_tcp(key),
             Message::Held { by } => receiving.progress.set_other_end(by),
             Message::TcpOffer(offer) => self.take_offer(offer),

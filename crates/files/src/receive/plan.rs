@@ -99,10 +99,7 @@ impl Planner<'_> {
                 }
                 match entry.kind {
                     // It is done when it has ended.
-                    Kind::Directory => self.receiving.outbox.push(&Message::Skip {
-                        entry: entry.id,
-                        reason,
-                    }),
+                    Kind::Directory => self.receiving.refuse_directory(entry.id, reason),
                     _ => self.receiving.skip(entry.id, reason),
                 }
                 return Ok(());

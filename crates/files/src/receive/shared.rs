@@ -218,11 +218,27 @@ impl Receiving {
         self.outbox.poke();
     }
 
-    /// An entry is not wanted.
+    /// An entry is not wanted, or cannot be stored (FILE-45).
     pub(super) fn skip(&self, entry: EntryId, reason: SkipReason) {
-        self.state().totals.skipped += 1;
+        self.count_skipped(reason);
         self.finish(entry);
         self.outbox.push(&Message::Skip { entry, reason });
+    }
+
+    /// A directory is not stored, and is open until all in it has been told.
+    pub(super) fn refuse_directory(&self, entry: EntryId, reason: SkipReason) {
+        if reason.is_failure() {
+            self.count_skipped(reason);
+        }
+        self.outbox.push(&Message::Skip { entry, reason });
+    }
+
+    fn count_skipped(&self, reason: SkipReason) {
+        let mut state = self.state();
+        match reason.is_failure() {
+            true => state.totals.failed += 1,
+            false => state.totals.skipped += 1,
+        }
     }
 
     /// An entry cannot be stored; the rest goes on.

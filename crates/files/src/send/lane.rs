@@ -312,7 +312,7 @@ impl Sending {
     pub(super) fn fail(&self, entry: EntryId, failure: Failure) {
         let Failure { reason, text } = failure;
         let telling = self.telling();
-        let Ok(Some((source, _))) = self.desk.end(entry, End::Failed) else {
+        let Ok(Some(ended)) = self.desk.end(entry, End::Failed) else {
             return;
         };
         self.outbox.push(&Message::Failed {
@@ -322,9 +322,8 @@ impl Sending {
         });
         drop(telling);
         self.progress.end_file(entry);
-        let path = source.map(|source| source.name.clone()).unwrap_or_default();
         self.progress.add(Counter::FilesDone, 1);
-        self.problem(path, text);
+        self.problem(ended.name, text);
     }
 
     /// For the report, and for people at once.

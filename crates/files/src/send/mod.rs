@@ -37,9 +37,9 @@ use crate::progress::{Counter, Event, How, Progress};
 use crate::rate_limit::RateLimit;
 use crate::remembered::{Between, Remembered};
 use crate::source::Source;
-use crate::walk::{Content, Found, Step, Walk};
+use crate::walk::{Content, Found, Problem, Step, Walk};
 use crate::{attributes, filter};
-use desk::{Desk, End};
+use desk::{Desk, End, Offered as What};
 use lane::{Compressing, LaneThread};
 pub use pipe::is_stdin_spent;
 use tcp::Tcp;
@@ -335,34 +335,18 @@ impl<'scope> Conversation<'scope, '_> {
                 }
             }
             Message::Skip { entry, reason } => {
-                let ended = sending.desk.end(entry, End::Skipped)?;
-                sending.progress.end_file(entry);
-                if let Some((Some(source), arrived)) = ended {
-                    let how = match reason {
-                        SkipReason::Same => How::There,
-                        _ => How::Skipped,
-                    };
-                    if reason == SkipReason::Same {
-                        sending.progress.add(Counter::BytesThere, arrived.there);
-                        sending.progress.add(Counter::BytesDone, arrived.there);
+                // It was not left out because somebody wants it so (FILE-45).
+                if reason.is_failure() {
+                    self.failed(entry, &reason.to_string())?;
+                } else {
+                    let ended = sending.desk.end(entry, End::Skipped)?;
+                    sending.progress.end_file(entry);
+                    if let Some(ended) = ended {
+                        self.skipped(ended, reason);
                     }
-                    sending.progress.add(Counter::FilesDone, 1);
-                    sending.progress.tell(Event::Done {
-                        path: source.name.clone(),
-                        bytes: source.stamp.size,
-                        how,
-                    });
                 }
             }
-            Message::Failed { entry, text, .. } => {
-                let ended = sending.desk.end(entry, End::Failed)?;
-                sending.progress.end_file(entry);
-                if let Some((source, _)) = ended {
-                    let path = source.map(|source| source.name.clone()).unwrap_or_default();
-                    sending.progress.add(Counter::FilesDone, 1);
-                    sending.problem(path, format!("at the receiver: {text}"));
-                }
-            }
+            Message::Failed { entry, text, .. } => self.failed(entry, &text)?,
             Message::TcpOffer(offer) => self.take_offer(offer),
             Message::TcpKey { key } => self.take_tcp(key),
             Message::Held { by } => sending.progress.set_other_end(by),
@@ -374,9 +358,44 @@ impl<'scope> Conversation<'scope, '_> {
         Ok(())
     }
 
-    fn stored(&mut self, (source, arrived): desk::Ended) {
+    /// The receiver cannot store an entry.
+    fn failed(&self, entry: EntryId, text: &str) -> Result<(), TransferError> {
+        let sending = self.sending;
+        let ended = sending.desk.end(entry, End::Failed)?;
+        sending.progress.end_file(entry);
+        if let Some(ended) = ended {
+            if ended.source.is_some() {
+                sending.progress.add(Counter::FilesDone, 1);
+            }
+            sending.problem(ended.name, format!("at the receiver: {text}"));
+        }
+        Ok(())
+    }
+
+    /// The receiver does not want an entry.
+    fn skipped(&self, ended: desk::Ended, reason: SkipReason) {
+        let Some(source) = ended.source else { return };
+        let progress = &self.sending.progress;
+        let how = match reason {
+            SkipReason::Same => How::There,
+            _ => How::Skipped,
+        };
+        if reason == SkipReason::Same {
+            progress.add(Counter::BytesThere, ended.arrived.there);
+            progress.add(Counter::BytesDone, ended.arrived.there);
+        }
+        progress.add(Counter::FilesDone, 1);
+        progress.tell(Event::Done {
+            path: source.name.clone(),
+            bytes: source.stamp.size,
+            how,
+        });
+    }
+
+    fn stored(&mut self, ended: desk::Ended) {
+        let arrived = ended.arrived;
         self.count(arrived, u64::from(arrived.came() > 0));
-        if let Some(source) = source {
+        if let Some(source) = ended.source {
             self.sending.progress.end_file(source.entry);
             self.sending.progress.add(Counter::FilesDone, 1);
             self.sending.progress.tell(Event::Done {
@@ -553,7 +572,7 @@ fn offer(sending: &Sending, sources: Vec<Named>, select: crate::walk::Filter, xa
                 }
             }
             Step::DirectoryEnd { entry } => sending.outbox.push(&Message::DirectoryEnd { entry }),
-            Step::Problem { path, text } => sending.problem(path.display().to_string(), text),
+            Step::Problem(problem) => leave_out(sending, problem),
         }
     }
     // There is one standard input.
@@ -563,13 +582,13 @@ fn offer(sending: &Sending, sources: Vec<Named>, select: crate::walk::Filter, xa
         let offered = Entry {
             id: entry,
             parent: None,
-            name: name.into_bytes(),
+            name: name.clone().into_bytes(),
             kind: Kind::Pipe,
             mode: 0o644,
             modified_ns: crate::processor::now_ns(),
             attributes: Vec::new(),
         };
-        if !sending.desk.offer(&offered, None, Vec::new()) {
+        if !sending.desk.offer(&offered, What::Other { name }, Vec::new()) {
             return;
         }
         sending.progress.add(Counter::FilesTotal, 1);
@@ -579,6 +598,20 @@ fn offer(sending: &Sending, sources: Vec<Named>, select: crate::walk::Filter, xa
     sending.outbox.push(&sending.desk.end_offer());
     drop(telling);
     sending.progress.complete_manifest();
+}
+
+/// Tells of what is not offered; where that is a failure, the receiver is to know that what it gets is not all
+/// (FILE-44).
+fn leave_out(sending: &Sending, problem: Problem) {
+    if let Some(reason) = problem.reason {
+        sending.desk.leave_out();
+        sending.outbox.push(&Message::Unoffered {
+            reason,
+            path: problem.relative.display().to_string(),
+            text: problem.text.clone(),
+        });
+    }
+    sending.problem(problem.path.display().to_string(), problem.text);
 }
 
 /// `false` once the transfer is over.
@@ -596,15 +629,16 @@ fn offer_one(sending: &Sending, found: Found, xattrs: bool) -> bool {
             target: target.as_bytes().to_vec(),
         },
     };
-    let source = matches!(found.content, Content::File).then(|| {
-        let name = found.relative.display().to_string();
-        sending.progress.add(Counter::FilesTotal, 1);
-        sending.progress.add(Counter::BytesTotal, found.stamp.size);
-        Arc::new(Source::new(found.entry, found.path.clone(), name, found.stamp))
-    });
-    let known = match (&source, &sending.cache) {
-        (Some(source), Some(cache)) => cache.known(&source.stamp),
-        _ => Vec::new(),
+    let name = found.relative.display().to_string();
+    let (what, known) = match found.content {
+        Content::File => {
+            sending.progress.add(Counter::FilesTotal, 1);
+            sending.progress.add(Counter::BytesTotal, found.stamp.size);
+            let known = sending.cache.as_ref().map(|cache| cache.known(&found.stamp));
+            let source = Source::new(found.entry, found.path.clone(), name, found.stamp);
+            (What::File(Arc::new(source)), known.unwrap_or_default())
+        }
+        Content::Directory | Content::Symlink { .. } => (What::Other { name }, Vec::new()),
     };
     let entry = Entry {
         id: found.entry,
@@ -615,7 +649,7 @@ fn offer_one(sending: &Sending, found: Found, xattrs: bool) -> bool {
         modified_ns: found.stamp.modified,
         attributes,
     };
-    let is_offered = sending.desk.offer(&entry, source, known);
+    let is_offered = sending.desk.offer(&entry, what, known);
     if is_offered {
         sending.outbox.push(&Message::Entry(entry));
     }

@@ -7,6 +7,7 @@ mod common;
 mod liar;
 
 use bytes::Bytes;
+use files::limits::PROBLEMS_MAX;
 use files::{SendOptions, Source, TransferError};
 use files_proto::content::chunk_address;
 use files_proto::manifest::ManifestError;
@@ -72,9 +73,9 @@ fn a_sender_whose_chunks_have_other_bytes_than_their_addresses_say_is_left() {
     assert!(!names.contains(&"file".to_owned()), "{names:?}");
 }
 
-/// FILE-20, FILE-23: and the rest goes on.
+/// FILE-20, FILE-23, FILE-45: and the rest goes on.
 #[test]
-fn names_and_links_that_lead_out_are_skipped() {
+fn names_and_links_that_lead_out_are_refused_and_count_as_failures() {
     let (received, names) = receive_from(|liar, _| {
         liar.say(&hello(true, Vec::new()));
         for (id, name) in [
@@ -128,8 +129,58 @@ fn names_and_links_that_lead_out_are_skipped() {
         liar.writer.finish();
     });
     let report = received.unwrap();
-    assert_eq!((report.stored, report.problems.len()), (1, 9));
+    assert_eq!((report.stored, report.skipped, report.failed), (1, 0, 9));
+    assert_eq!(report.problems.len(), 9);
     assert_eq!(names, ["good"]);
+}
+
+/// FILE-45: what a receiver refuses did not arrive.
+#[test]
+fn a_name_that_its_receiver_refuses_is_named_by_the_sender_and_counts_as_a_failure() {
+    for (reason, failed) in [
+        (SkipReason::UnsafeName, 1),
+        (SkipReason::UnsafeLink, 1),
+        (SkipReason::Conflict, 0),
+    ] {
+        let sent = send_to(|liar| {
+            liar.say(&hello(false, Vec::new()));
+            while !matches!(liar.hear(), Some(Message::Entry(_)) | None) {}
+            liar.say(&Message::Skip { entry: 0, reason });
+            while !matches!(liar.hear(), Some(Message::Done(_)) | None) {}
+            liar.say(&Message::Done(Totals::default()));
+        });
+        let sent = sent.unwrap();
+        assert_eq!((sent.failed, sent.skipped), (failed, 1 - failed), "{reason:?}");
+        let named = sent.problems.iter().map(|(path, _)| path.as_str());
+        assert_eq!(
+            named.collect::<Vec<_>>(),
+            vec!["file"; failed as usize],
+            "{sent:?}"
+        );
+    }
+}
+
+/// FILE-44: however many there are.
+#[test]
+fn what_a_sender_does_not_offer_is_counted_and_kept_up_to_a_limit() {
+    let count = PROBLEMS_MAX as u64 + 7;
+    let (received, names) = receive_from(|liar, _| {
+        liar.say(&hello(true, Vec::new()));
+        for number in 0..count {
+            liar.say(&Message::Unoffered {
+                reason: FailReason::Unreadable,
+                path: format!("tree/{number}"),
+                text: "\u{1b}[2JPermission denied".to_owned(),
+            });
+        }
+        liar.say(&Message::OfferEnd { entries: 0, bytes: 0 });
+        liar.say(&Message::Done(Totals::default()));
+        while !matches!(liar.hear(), Some(Message::Done(_)) | None) {}
+        liar.writer.finish();
+    });
+    let report = received.unwrap();
+    assert_eq!((report.failed, report.problems.len()), (count, PROBLEMS_MAX));
+    assert!(names.is_empty(), "{names:?}");
 }
 
 /// FILE-6.

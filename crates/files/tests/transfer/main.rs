@@ -8,12 +8,13 @@ mod trial;
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use files::{Carrier, Destination, Event, How, OnConflict, Progress, TransferError, Transport};
+use files::{Carrier, Destination, Event, How, OnConflict, Progress, Source, TransferError, Transport};
 use rustix::fs::XattrFlags;
 use trial::{MIB, Trial, compare, grow, random};
 
@@ -391,17 +392,54 @@ fn one_file_of_any_size_goes_to_standard_output_and_others_are_told() {
     }
 }
 
+/// FILE-45.
 #[test]
-fn links_that_lead_out_are_left_out_and_told() {
+fn links_that_lead_out_are_failures_and_both_ends_name_them() {
     let trial = Trial::new();
     symlink("/etc/passwd", trial.from("absolute")).unwrap();
     symlink("../../outside", trial.from("above")).unwrap();
     symlink("inside", trial.from("good")).unwrap();
-    let report = trial.run();
-    assert_eq!(report.problems.len(), 2);
-    assert!(report.problems.iter().all(|(_, text)| text.contains("leads out")));
+    let (sent, received) = trial.run_with(&Progress::default(), &Progress::default());
+    for report in [sent.unwrap(), received.unwrap()] {
+        assert_eq!((report.failed, report.skipped), (2, 0));
+        let told = ["tree/absolute", "tree/above"].map(|path| {
+            let problems = report.problems.iter();
+            let mut problems = problems.filter(|(named, _)| named == path);
+            problems.any(|(_, text)| text.contains("leads out"))
+        });
+        assert_eq!(told, [true, true], "{report:?}");
+    }
     assert_eq!(fs::read_link(trial.to("good")).unwrap(), Path::new("inside"));
     assert_eq!(fs::read_dir(trial.to("")).unwrap().count(), 1);
+}
+
+/// FILE-44. A directory that cannot be read is one of them; root reads all.
+#[test]
+fn what_a_sender_cannot_offer_is_a_failure_that_both_ends_name_and_a_socket_is_none() {
+    let mut trial = Trial::new();
+    fs::write(trial.from("file"), "is sent").unwrap();
+    let _socket = UnixListener::bind(trial.from("socket")).unwrap();
+    // Names of more would make a path too long for one call.
+    let mut deep = trial.from("d");
+    deep.extend(["d"; 255]);
+    fs::create_dir_all(&deep).unwrap();
+    fs::create_dir(deep.join("too deep")).unwrap();
+    let missing = trial.directory.path().join("from/missing");
+    trial.send.sources.push(Source::Path(missing));
+    let (sent, received) = trial.run_with(&Progress::default(), &Progress::default());
+    let (sent, received) = (sent.unwrap(), received.unwrap());
+    assert_eq!((sent.failed, received.failed), (2, 2));
+    assert_eq!((sent.problems.len(), received.problems.len()), (3, 2), "{sent:?}");
+    let [(deep, why_deep), (missing, why_missing)] = &received.problems[..] else {
+        panic!("{received:?}");
+    };
+    assert!(deep.starts_with("tree/d/d/") && why_deep.contains("at the sender: it lies deeper"));
+    assert_eq!(missing, "missing");
+    assert!(
+        why_missing.starts_with("at the sender: No such file"),
+        "{why_missing}"
+    );
+    assert_eq!(fs::read(trial.to("file")).unwrap(), b"is sent");
 }
 
 #[test]

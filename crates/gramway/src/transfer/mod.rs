@@ -141,7 +141,7 @@ fn complete(report: &Report) -> Result<(), Problem> {
     match report.failed {
         0 => Ok(()),
         failed => Err(Problem::unavailable(format!(
-            "{failed} files or directories were not transferred, for the reasons above; the rest was"
+            "{failed} files, directories or links were not transferred, for the reasons above; the rest was"
         ))),
     }
 }

@@ -12,4 +12,5 @@ mod reload;
 mod support;
 mod terminal;
 mod transfer;
+mod transfer_ends;
 mod users;

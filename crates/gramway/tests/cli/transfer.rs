@@ -1,13 +1,14 @@
 //! `gramway send`, `receive` and `share` on the loopback, by peer IDs; and what is said where something is wrong.
 
 use std::fs;
+use std::process::{Command, Output};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{CONFIGURATION, PERMISSION, Place, Program, UNAVAILABLE, USAGE, free_port, wait};
 use crate::terminal::Terminal;
 
-fn id(place: &Place, state: &str) -> String {
+pub(crate) fn id(place: &Place, state: &str) -> String {
     let output = place.run(&["peer", "id", "--state", state]);
     String::from_utf8(output.stdout)
         .expect("an ID is text")
@@ -18,14 +19,40 @@ fn id(place: &Place, state: &str) -> String {
 /// A file with these bytes, and a sender of it for this machine's `receiver`, and where that is.
 fn sender(place: &Place, bytes: &[u8]) -> (Program, String) {
     fs::write(place.path("file"), bytes).expect("the file is written");
+    sender_of(place, &["file"])
+}
+
+/// A sender with these arguments for this machine's `receiver`, and where that is.
+pub(crate) fn sender_of(place: &Place, arguments: &[&str]) -> (Program, String) {
+    sender_by(place, arguments, |command| command)
+}
+
+/// The same, with its command changed before it starts.
+pub(crate) fn sender_by(
+    place: &Place,
+    arguments: &[&str],
+    change: impl FnOnce(Command) -> Command,
+) -> (Program, String) {
     let (own, other) = (id(place, "sender"), id(place, "receiver"));
     let address = format!("127.0.0.1:{}", free_port());
-    let arguments = [
-        "send", "file", "--peer", &other, "--listen", &address, "--state", "sender",
-    ];
-    let sender = Program::watch(place.command(&arguments).spawn().expect("it starts"));
+    let to_peer = ["--peer", &other, "--listen", &address, "--state", "sender"];
+    let arguments = [&["send"], arguments, &to_peer].concat();
+    let mut command = change(place.command(&arguments));
+    let sender = Program::watch(command.spawn().expect("it starts"));
     sender.wait_for("waiting for the peer");
     (sender, format!("{own}@{address}"))
+}
+
+/// What a receiver says with these arguments, from the sender at this place into the directory `to`.
+pub(crate) fn receive(place: &Place, at: &str, arguments: &[&str]) -> Output {
+    place.run(&[&receiving(at), arguments].concat())
+}
+
+/// The arguments of a receiver from the sender at this place into the directory `to`.
+pub(crate) fn receiving(at: &str) -> [&str; 8] {
+    [
+        "receive", "--peer", at, "--no-lan", "--to", "to", "--state", "receiver",
+    ]
 }
 
 #[test]

@@ -15,7 +15,7 @@ use files_proto::{Entry, EntryId, Ranges};
 use crate::carrier::Carrier;
 use crate::source::Source;
 use crate::walk::Stamp;
-pub(super) use open::Step;
+pub(super) use open::{Offered, Step};
 use state::State;
 pub(super) use state::{Arrived, End, Ended, Job, Lane, Next};
 
@@ -39,12 +39,7 @@ impl Desk {
 
     /// Offers an entry, once there is room; addresses of its chunks that are known from before come with it. `false`
     /// once the transfer is over.
-    pub(super) fn offer(
-        &self,
-        entry: &Entry,
-        source: Option<Arc<Source>>,
-        known: Vec<Option<Address>>,
-    ) -> bool {
+    pub(super) fn offer(&self, entry: &Entry, offered: Offered, known: Vec<Option<Address>>) -> bool {
         let state = self
             .changed
             .wait_while(self.state(), |state| !state.has_room(entry) && !state.is_over());
@@ -52,8 +47,13 @@ impl Desk {
         if state.is_over() {
             return false;
         }
-        state.offer(entry, source, known);
+        state.offer(entry, offered, known);
         true
+    }
+
+    /// Something that was to be sent is not offered.
+    pub(super) fn leave_out(&self) {
+        self.change(State::leave_out);
     }
 
     /// Everything has been offered: what is told then.
@@ -187,8 +187,8 @@ impl Desk {
 }
 
 /// Nothing more is read of a file that has ended.
-fn close((source, _): &Ended) {
-    if let Some(source) = source {
+fn close(ended: &Ended) {
+    if let Some(source) = &ended.source {
         source.close();
     }
 }

@@ -9,10 +9,22 @@ use files_proto::limits::CHUNK_BYTES;
 
 use crate::source::Source;
 
+/// What is offered.
+pub(in crate::send) enum Offered {
+    File(Arc<Source>),
+    /// A directory, a link or a pipe.
+    Other {
+        /// For people: below what the user named.
+        name: String,
+    },
+}
+
 /// A file, or another entry, from when it is offered until it ends.
 pub(super) struct Open {
     /// Of a file.
     pub(super) source: Option<Arc<Source>>,
+    /// For people: below what the user named.
+    name: String,
     /// To be sent.
     pub(super) wanted: Ranges,
     /// Whether it waits among the small files that are to be sent.
@@ -51,7 +63,11 @@ pub(in crate::send) enum Step {
 
 impl Open {
     /// Addresses of its chunks that are known from before come with it.
-    pub(super) fn new(source: Option<Arc<Source>>, known: Vec<Option<Address>>) -> Self {
+    pub(super) fn new(offered: Offered, known: Vec<Option<Address>>) -> Self {
+        let (source, name) = match offered {
+            Offered::File(source) => (Some(source), String::new()),
+            Offered::Other { name } => (None, name),
+        };
         let left = source.as_ref().map_or(0, |source| source.stamp.size);
         let chunks = chunk_count(left);
         let mut addresses = known;
@@ -59,6 +75,7 @@ impl Open {
         let known = addresses.iter().flatten().count() as u64;
         Self {
             source,
+            name,
             wanted: Ranges::new(),
             is_in_small: false,
             unhashed: Ranges::new(),
@@ -72,6 +89,11 @@ impl Open {
             wanted_until: 0,
             is_told: false,
         }
+    }
+
+    /// For people.
+    pub(super) fn name(&self) -> &str {
+        self.source.as_ref().map_or(&self.name, |source| &source.name)
     }
 
     /// Bytes.

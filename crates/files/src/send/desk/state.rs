@@ -11,7 +11,7 @@ use files_proto::message::{Message, Totals};
 use files_proto::offers::{AnswerError, Offers};
 use files_proto::{Entry, EntryId, Ranges, pack};
 
-use super::open::{Open, Step};
+use super::open::{Offered, Open, Step};
 use crate::carrier::Carrier;
 use crate::source::Source;
 use crate::walk::Stamp;
@@ -93,8 +93,15 @@ impl Arrived {
     }
 }
 
-/// A file that has come to its end, and what of it arrived without being acknowledged.
-pub(in crate::send) type Ended = (Option<Arc<Source>>, Arrived);
+/// An entry that has come to its end.
+pub(in crate::send) struct Ended {
+    /// Of a file.
+    pub(in crate::send) source: Option<Arc<Source>>,
+    /// For people.
+    pub(in crate::send) name: String,
+    /// What of it arrived without being acknowledged.
+    pub(in crate::send) arrived: Arrived,
+}
 
 /// How an entry ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,11 +118,16 @@ impl State {
     }
 
     /// Takes an entry that is offered; addresses of its chunks that are known from before come with it.
-    pub(super) fn offer(&mut self, entry: &Entry, source: Option<Arc<Source>>, known: Vec<Option<Address>>) {
+    pub(super) fn offer(&mut self, entry: &Entry, offered: Offered, known: Vec<Option<Address>>) {
         self.offers.offer(entry);
-        let open = Open::new(source, known);
+        let open = Open::new(offered, known);
         self.left += open.left;
         self.open.insert(entry.id, open);
+    }
+
+    /// Something that was to be sent is not offered.
+    pub(super) fn leave_out(&mut self) {
+        self.totals.failed += 1;
     }
 
     /// Everything has been offered: what is told then.
@@ -415,7 +427,12 @@ impl State {
             End::Stored | End::Skipped => open.uncounted,
             End::Failed => 0,
         };
-        Some((open.source, arrived))
+        let name = open.name().to_owned();
+        Some(Ended {
+            source: open.source,
+            name,
+            arrived,
+        })
     }
 
     fn take_body(&mut self, lane: Lane, carrier: Carrier) -> Option<Job> {

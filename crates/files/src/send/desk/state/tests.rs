@@ -44,7 +44,7 @@ fn offer(state: &mut State, id: EntryId, size: u64) {
         attributes: Vec::new(),
     };
     assert!(state.has_room(&entry));
-    state.offer(&entry, Some(source), Vec::new());
+    state.offer(&entry, Offered::File(source), Vec::new());
 }
 
 fn index_of(job: Option<Job>) -> u64 {
@@ -126,7 +126,7 @@ fn what_a_silent_carrier_brings_after_all_is_its_own_and_goes_no_second_time() {
     state.want(0, &Ranges::from_range(1..2)).unwrap();
     assert_eq!(index_of(state.job(0, Carrier::Quic)), 1);
     // What waits at the end has come by the one that had it.
-    let (_, arrived) = state.stored(&Ranges::from_range(0..1)).unwrap().remove(0);
+    let arrived = state.stored(&Ranges::from_range(0..1)).unwrap().remove(0).arrived;
     assert_eq!((arrived.quic, arrived.tcp, arrived.there), (3 << 20, 1 << 20, 0));
     assert!(state.job(0, Carrier::Quic).is_none());
 }
@@ -162,7 +162,7 @@ fn small_files_that_wait_to_go_again_and_are_stored_meanwhile_hold_nothing_up() 
     assert_eq!(index_of(state.job(1, Carrier::Tcp)), 2_000 + count);
     state.lose(1);
     let ended = state.stored(&Ranges::from_range(1..count + 1)).unwrap();
-    for (_, arrived) in ended {
+    for Ended { arrived, .. } in ended {
         assert_eq!((arrived.tcp, arrived.there), (size, 0));
     }
     // A small file is no reason to let chunks wait.
@@ -210,10 +210,10 @@ fn what_is_left_is_what_is_wanted_and_files_of_which_nothing_is_known() {
     assert_eq!(state.left(), Some(mib(1 + 27) - 5));
     state.end(2, End::Skipped).unwrap();
     assert_eq!(state.left(), Some(mib(1 + 20) - 5));
-    let (_, arrived) = state.stored(&Ranges::from_range(0..1)).unwrap().remove(0);
+    let arrived = state.stored(&Ranges::from_range(0..1)).unwrap().remove(0).arrived;
     assert_eq!((arrived.came(), arrived.there), (mib(1) - 5, 0));
     // Nothing of it was sent.
-    let (_, arrived) = state.stored(&Ranges::from_range(1..2)).unwrap().remove(0);
+    let arrived = state.stored(&Ranges::from_range(1..2)).unwrap().remove(0).arrived;
     assert_eq!((arrived.came(), arrived.there), (0, mib(20)));
     assert_eq!(state.left(), Some(0));
 }
@@ -239,14 +239,14 @@ fn each_byte_is_counted_once_in_whatever_order_chunks_are_wanted() {
         state.job(0, Carrier::Quic);
     }
     come(state.acknowledge(0, &Ranges::from_range(0..2)).0);
-    come(state.stored(&Ranges::from_range(0..1)).unwrap().remove(0).1);
+    come(state.stored(&Ranges::from_range(0..1)).unwrap().remove(0).arrived);
     assert_eq!(done, 4 << 20);
     // What is skipped is there, but for what has come.
     state.want(1, &Ranges::from_range(0..3)).unwrap();
     state.job(0, Carrier::Quic);
     let (arrived, _) = state.acknowledge(1, &Ranges::from_range(0..1));
     assert_eq!((arrived.quic, arrived.again), (1 << 20, 0));
-    let (_, arrived) = state.end(1, End::Skipped).unwrap().unwrap();
+    let arrived = state.end(1, End::Skipped).unwrap().unwrap().arrived;
     assert_eq!((arrived.came(), arrived.there), (0, 2 << 20));
 }
 
