@@ -20,6 +20,11 @@ pub enum TransferError {
         "the connection to the other end was lost ({0}); begin the transfer again to go on where it ended"
     )]
     Lost(String),
+    /// To a sender: the receiver has everything, and the connection ended before it said that its disk has it, too.
+    #[error(
+        "everything has arrived, but the connection to the receiver was lost ({0}) before it said that its disk has it; look there, or begin the transfer again to be told"
+    )]
+    Unconfirmed(String),
     /// The other end ended the transfer.
     #[error("the other end ended the transfer: {0}")]
     Aborted(String),

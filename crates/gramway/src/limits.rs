@@ -288,6 +288,10 @@ pub(crate) const TRANSFER_FIND_PAUSE: Duration = Duration::from_millis(500);
 /// How long a sender waits for a receiver whose connection broke: a laptop that is carried home.
 pub(crate) const TRANSFER_RETURN_TIME_MAX: Duration = Duration::from_secs(1_800);
 
+/// How long a sender waits for a receiver that has everything to come again and say that its disk has it: one that
+/// lives does so at once.
+pub(crate) const TRANSFER_CONFIRM_TIME_MAX: Duration = Duration::from_secs(60);
+
 /// Connections of one transfer that may break before a receiver gives up.
 pub(crate) const TRANSFER_BREAKS_MAX: u32 = 100;
 

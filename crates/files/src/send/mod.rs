@@ -163,8 +163,13 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
             held: Held::default(),
         };
         let result = match conversation.run(select) {
-            // It has everything, and ended before its last word was read.
-            Err(TransferError::Lost(_)) if sending.desk.is_complete() => Ok(()),
+            // Only its last word says that nothing is lost where its machine is (FILE-42).
+            Err(TransferError::Lost(why)) if sending.desk.is_complete() => {
+                match sending.only_looks.load(Ordering::SeqCst) {
+                    true => Ok(()),
+                    false => Err(TransferError::Unconfirmed(why)),
+                }
+            }
             other => other,
         };
         conversation.keep_addresses();
@@ -173,7 +178,7 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
         }
         report.carrier_reason = conversation.reason.take();
         if let Err(error) = &result
-            && !matches!(error, TransferError::Lost(_) | TransferError::Aborted(_))
+            && !is_gone(error)
         {
             sending.outbox.push(&Message::Abort {
                 text: error.to_string(),
@@ -184,10 +189,7 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
         sending.listening.close();
         sending.desk.end_all();
         sending.outbox.close();
-        if !matches!(
-            result,
-            Ok(()) | Err(TransferError::Lost(_) | TransferError::Aborted(_))
-        ) {
+        if result.as_ref().is_err_and(|error| !is_gone(error)) {
             // It ends the connection when it has read why.
             wait_for(FAREWELL_TIME_MAX, peer.closed());
         }
@@ -210,6 +212,14 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
     Ok(report)
+}
+
+/// Whether nobody is left to be told of it.
+fn is_gone(error: &TransferError) -> bool {
+    matches!(
+        error,
+        TransferError::Lost(_) | TransferError::Unconfirmed(_) | TransferError::Aborted(_)
+    )
 }
 
 /// The thread that hears the receiver.

@@ -16,7 +16,7 @@ use files_proto::record::{Body, Chunk, Piece, RecordHead};
 use files_proto::{FailReason, Kind, Ranges, SkipReason};
 use peer::blocking::wait;
 
-use liar::{Liar, entry, file, hello, receive_from, send_as, send_bytes_to, send_to};
+use liar::{Liar, entry, file, hello, receive_from, send_as, send_bytes_to, send_to, send_with};
 
 /// FILE-39.
 #[test]
@@ -329,6 +329,33 @@ fn a_receiver_that_only_looks_gets_no_bytes() {
         liar.say(&Message::Want { entry: 0, chunks });
     });
     assert!(matches!(sent, Err(TransferError::Broken(_))), "{sent:?}");
+}
+
+/// FILE-42: that the receiver's disk has everything, only its DONE says.
+#[test]
+fn a_sender_does_not_take_what_arrived_for_stored_before_it_is_told() {
+    let store = |liar: &mut Liar| {
+        liar.say(&hello(false, Vec::new()));
+        while !matches!(liar.hear(), Some(Message::Entry(_)) | None) {}
+        let entries = Ranges::from_range(0..1);
+        liar.say(&Message::Stored { entries });
+        while !matches!(liar.hear(), Some(Message::Done(_)) | None) {}
+    };
+    let sent = send_with(5, SendOptions::default(), |liar, peer| {
+        store(liar);
+        peer.close(0, "");
+    });
+    assert!(matches!(sent, Err(TransferError::Unconfirmed(_))), "{sent:?}");
+    let sent = send_with(5, SendOptions::default(), |liar, _| {
+        store(liar);
+        liar.writer.finish();
+    });
+    assert!(matches!(sent, Err(TransferError::Unconfirmed(_))), "{sent:?}");
+    let sent = send_with(5, SendOptions::default(), |liar, _| {
+        store(liar);
+        liar.say(&Message::Done(Totals::default()));
+    });
+    assert_eq!(sent.unwrap().stored, 1);
 }
 
 /// FILE-2.

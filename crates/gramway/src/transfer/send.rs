@@ -1,9 +1,10 @@
 //! `gramway send`: shows codes, or waits for a peer that is known, and sends to whoever proves to be the one.
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use files::{Source, TransferError};
@@ -22,7 +23,9 @@ use super::serving::{Serving, Threads};
 use super::{close, complete, confine, listen, needs, options, problem, server, state};
 use crate::close_code::{BUSY, ENDED, UNPROVED};
 use crate::exit::Problem;
-use crate::limits::{TRANSFER_INVITATION_S, TRANSFER_PATIENCE, TRANSFER_RETURN_TIME_MAX};
+use crate::limits::{
+    TRANSFER_CONFIRM_TIME_MAX, TRANSFER_INVITATION_S, TRANSFER_PATIENCE, TRANSFER_RETURN_TIME_MAX,
+};
 use crate::peer_command::{bind, key, peer_id};
 use crate::{output, qr};
 
@@ -35,6 +38,8 @@ struct Sending {
     serving: Arc<Serving>,
     /// Receivers that have everything.
     served: AtomicUsize,
+    /// The codes, or the peer, of those that have everything and have not said that their disks have it.
+    unconfirmed: Mutex<BTreeSet<Option<u32>>>,
     /// Somebody has guessed wrongly.
     was_guessed: AtomicBool,
     /// What failed at single files, or at all of them.
@@ -89,6 +94,7 @@ pub(crate) fn run(arguments: &SendArguments) -> Result<(), Problem> {
         wait,
         serving: Serving::new(options, display, interrupt, true),
         served: AtomicUsize::new(0),
+        unconfirmed: Mutex::default(),
         was_guessed: AtomicBool::new(false),
         failure: Mutex::new(None),
         since: Mutex::new(Instant::now()),
@@ -261,7 +267,7 @@ fn serve(sending: &Arc<Sending>, endpoint: &Endpoint, wanted: usize) -> Result<(
         if is_idle && !are_open {
             break Err(sending.why_over(served, wanted));
         }
-        if is_idle && let Some(problem) = sending.give_up(served) {
+        if is_idle && let Some(problem) = sending.give_up(served, wanted) {
             break Err(problem);
         }
     };
@@ -311,6 +317,7 @@ impl Sending {
                 "the receiver has looked at what is offered, and may come again to receive it; waiting for it",
             ),
             Ok(Some(report)) => {
+                self.unconfirmed().remove(&number);
                 if let Err(problem) = complete(&report) {
                     self.fail(problem);
                 }
@@ -318,6 +325,23 @@ impl Sending {
                     codes.complete(number);
                 }
                 self.served.fetch_add(1, Ordering::SeqCst);
+            }
+            Err(error @ TransferError::Unconfirmed(_)) if self.serving.is_spent() => {
+                let text = shown(&error);
+                display.tell("unconfirmed", &text);
+                self.fail(Problem::unavailable(text));
+                self.give_up_on(number);
+            }
+            Err(TransferError::Unconfirmed(why)) => {
+                let why = output::shown(&why).into_owned();
+                display.tell(
+                    "unconfirmed",
+                    &format!(
+                        "everything has arrived, but the connection to the receiver was lost ({why}) before it said that its \
+                         disk has it; waiting for it to come again and say so"
+                    ),
+                );
+                self.unconfirmed().insert(number);
             }
             Err(TransferError::Lost(why)) if self.serving.is_spent() => {
                 let why = output::shown(&why).into_owned();
@@ -361,6 +385,10 @@ impl Sending {
         self.codes.as_ref().map_or(0, Codes::count)
     }
 
+    fn unconfirmed(&self) -> MutexGuard<'_, BTreeSet<Option<u32>>> {
+        self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn fail(&self, problem: Problem) {
         self.failure
             .lock()
@@ -389,14 +417,18 @@ impl Sending {
     }
 
     /// Why nobody is waited for any longer, if so.
-    fn give_up(&self, served: usize) -> Option<Problem> {
+    fn give_up(&self, served: usize, wanted: usize) -> Option<Problem> {
         let waited = self
             .since
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .elapsed();
         let is_free = self.codes.as_ref().is_none_or(Codes::are_free);
-        let limit = if is_free {
+        let unconfirmed = self.unconfirmed().len();
+        let is_to_be_confirmed = unconfirmed > 0 && served + unconfirmed >= wanted;
+        let limit = if is_to_be_confirmed {
+            TRANSFER_CONFIRM_TIME_MAX.min(self.wait.unwrap_or(Duration::MAX))
+        } else if is_free {
             self.wait?
         } else {
             TRANSFER_RETURN_TIME_MAX.max(self.wait.unwrap_or_default())
@@ -405,6 +437,12 @@ impl Sending {
             return None;
         }
         let seconds = limit.as_secs();
+        if is_to_be_confirmed {
+            return Some(Problem::unavailable(format!(
+                "everything has arrived, but the receiver did not come again within {seconds} s to say that its disk has it: \
+                 look there before you remove anything here, or run both commands again, which sends nothing twice"
+            )));
+        }
         Some(Problem::unavailable(match (is_free, served) {
             (true, 0) => format!("nobody came within {seconds} s; run the command again for a new code"),
             (true, _) => format!("nobody else came within {seconds} s"),

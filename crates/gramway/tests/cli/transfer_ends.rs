@@ -4,8 +4,14 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
-use crate::support::{Place, UNAVAILABLE, is_root};
-use crate::transfer::{receive, sender_by};
+use files::{Destination, Progress, ReceiveOptions};
+use files_proto::Ranges;
+use files_proto::message::{Decoder, Hello, Message, VERSION};
+use peer::blocking::{wait, wait_for};
+use peer::{Bytes, Endpoint, Peer, SecretKey};
+
+use crate::support::{LIMIT, Place, Program, UNAVAILABLE, free_port, is_root};
+use crate::transfer::{id, receive, sender_by};
 
 /// The same command without root's right to read whatever there is.
 fn without_right_to_read_all(command: Command) -> Command {
@@ -63,4 +69,82 @@ fn a_directory_that_its_sender_may_not_read_is_no_success_of_either_end() {
     );
     // To be removed.
     mode(0o700).expect("its mode is set");
+}
+
+/// Says that it has the one file, hears that this is all, and leaves without having said that its disk has it.
+fn take_and_leave(peer: &Peer) {
+    let (mut writer, mut reader) = wait(peer.accept()).expect("the sender opens a stream");
+    let mut say = |message: &Message| {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        wait(writer.write_chunk(Bytes::from(bytes))).expect("the sender hears it");
+    };
+    say(&Message::Hello(Hello {
+        version: VERSION,
+        sender: false,
+        extensions: Vec::new(),
+    }));
+    let mut decoder = Decoder::default();
+    loop {
+        match decoder.next_message().expect("it is a message") {
+            Some(Message::Entry(_)) => say(&Message::Stored {
+                entries: Ranges::from_range(0..1),
+            }),
+            Some(Message::Done(_)) => return peer.close(0, ""),
+            Some(_) => {}
+            None => {
+                let read = wait_for(LIMIT, reader.read_chunk(65_536)).expect("it says something");
+                decoder.push(&read.expect("it is there").expect("it goes on"));
+            }
+        }
+    }
+}
+
+/// FILE-42.
+#[test]
+fn a_sender_that_is_not_told_that_a_disk_has_everything_waits_for_that_and_is_no_success_without() {
+    for comes_again in [true, false] {
+        let place = Place::new();
+        fs::write(place.path("file"), "bytes").expect("it is written");
+        let key = SecretKey::generate().expect("the system gives random bytes");
+        let address = format!("127.0.0.1:{}", free_port());
+        let own = id(&place, "sender");
+        let receiver = key.id().to_string();
+        // Longer than a receiver needs to come, on any machine.
+        let arguments = [
+            "send",
+            "file",
+            "--peer",
+            &receiver,
+            "--listen",
+            &address,
+            "--state",
+            "sender",
+            "--timeout",
+            "20",
+        ];
+        let sender = Program::watch(place.command(&arguments).spawn().expect("it starts"));
+        sender.wait_for("waiting for the peer");
+        let any = "127.0.0.1:0".parse().expect("it is an address");
+        let endpoint = Endpoint::bind(key, any).expect("a port is free");
+        let connect = || {
+            let own = own.parse().expect("it is an ID");
+            let addresses = [address.parse().expect("it is an address")];
+            wait_for(LIMIT, endpoint.connect(own, &addresses))
+                .expect("it answers")
+                .expect("it lets us in")
+        };
+        take_and_leave(&connect());
+        sender.wait_for("before it said that its disk has it");
+        if comes_again {
+            fs::create_dir(place.path("to")).expect("it is made");
+            let options = ReceiveOptions::new(Destination::Directory(place.path("to")));
+            let report = files::receive(&connect(), &options, &Progress::default());
+            assert_eq!(report.expect("it comes").stored, 1);
+            assert_eq!(sender.end(), Some(0));
+        } else {
+            sender.wait_for("look there before you remove anything here");
+            assert_eq!(sender.end(), Some(UNAVAILABLE));
+        }
+    }
 }
