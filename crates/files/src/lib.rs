@@ -67,7 +67,7 @@ pub use options::{
     Answer, Compress, Conflict, Destination, OnConflict, ReceiveOptions, Report, SendOptions, Source,
     Transport,
 };
-pub use progress::{Event, FileInWork, How, LimitedBy, Progress, Snapshot};
+pub use progress::{DamagedAt, Event, FileInWork, How, LimitedBy, Progress, Snapshot};
 pub use receive::receive;
 pub use send::{is_stdin_spent, send};
 

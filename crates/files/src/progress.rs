@@ -85,6 +85,15 @@ pub enum Event {
         /// What.
         text: String,
     },
+    /// Bytes of a file are not what they are to be, and come again. Where they cannot, [`Event::Problem`] tells it.
+    Damaged {
+        /// Below the destination.
+        path: String,
+        /// How many.
+        bytes: u64,
+        /// Where that was found.
+        at: DamagedAt,
+    },
     /// What was chosen to carry chunks from here on.
     Carrier {
         /// The protocol.
@@ -101,6 +110,23 @@ pub enum Event {
         /// Bytes that would be sent.
         missing: u64,
     },
+}
+
+/// Where bytes were found to be damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DamagedAt {
+    /// On the receiver's disk, in the part of a file that a transfer goes on with.
+    Disk,
+}
+
+impl DamagedAt {
+    /// Its name, for people and programs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Disk => "disk",
+        }
+    }
 }
 
 /// What it took to have a file.

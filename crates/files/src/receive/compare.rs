@@ -15,7 +15,7 @@ use files_proto::limits::CHUNK_BYTES;
 use super::file::{Incoming, Progressed};
 use super::shared::{Receiving, reason_of, sentence};
 use crate::destination::Destination;
-use crate::progress::Counter;
+use crate::progress::{Counter, DamagedAt, Event};
 
 /// A file whose addresses were asked for.
 pub(super) struct Asked {
@@ -32,6 +32,8 @@ pub(super) enum Question {
         file: Arc<Incoming>,
         /// The file that may have them.
         candidate: Candidate,
+        /// Whether what is in the part is read, and held against the addresses, before it counts.
+        checks_part: bool,
     },
     /// Which chunks are missing, without taking any.
     Missing {
@@ -63,7 +65,7 @@ pub(super) enum Candidate {
     Elsewhere(PathBuf),
     /// In the part of the file as it was, which is of no use afterwards.
     Former(PathBuf),
-    /// Nowhere else: only what is in the part is to be held against the addresses.
+    /// Nowhere else: only what is in the part, or what its journal says of it, is to be held against the addresses.
     Nowhere,
 }
 
@@ -73,8 +75,22 @@ impl Receiving {
     pub(super) fn compare(&self, asked: Asked) -> Option<Compared> {
         let destination = self.destination.as_ref()?;
         match &asked.question {
-            Question::Chunks { file, candidate } => {
-                self.take_chunks(destination, file, candidate, &asked.addresses);
+            Question::Chunks {
+                file,
+                candidate,
+                checks_part,
+            } => {
+                let counted = file.forget_others(&asked.addresses).and_then(|()| {
+                    if *checks_part {
+                        self.check_part(destination, file, &asked.addresses)?;
+                    }
+                    self.count_there(file);
+                    Ok(())
+                });
+                match counted {
+                    Ok(()) => self.take_chunks(destination, file, candidate, &asked.addresses),
+                    Err(error) => self.fail_file(file, reason_of(&error), &sentence(&error), true),
+                }
                 None
             }
             Question::Missing { known, path } => Some(Compared {
@@ -112,6 +128,47 @@ impl Receiving {
             && has_size()
     }
 
+    /// Reads what is in a part, forgets what the disk has damaged of it, and tells that (FILE-26).
+    fn check_part(
+        &self,
+        destination: &Destination,
+        file: &Incoming,
+        addresses: &[Address],
+    ) -> io::Result<()> {
+        let target = &file.target;
+        let (part, size) = (destination.read(&target.part)?, target.size.unwrap_or(0));
+        let mut bytes = vec![0; usize::try_from(size.min(CHUNK_BYTES)).unwrap_or(0)];
+        let (mut damaged, mut damaged_bytes) = (Vec::new(), 0);
+        for (index, address) in (0..).zip(addresses) {
+            if self.is_over() {
+                return Ok(());
+            }
+            let length = chunk_length(size, index);
+            let bytes = &mut bytes[..usize::try_from(length).unwrap_or(0)];
+            let is_there = file.has(index);
+            if is_there && !read_verified(&part, index, address, addresses.len() == 1, bytes) {
+                damaged.push(index);
+                damaged_bytes += length;
+            }
+        }
+        file.forget(&damaged)?;
+        if damaged_bytes > 0 {
+            self.progress.tell(Event::Damaged {
+                path: target.path.display().to_string(),
+                bytes: damaged_bytes,
+                at: DamagedAt::Disk,
+            });
+        }
+        Ok(())
+    }
+
+    /// Counts what is there of a file.
+    pub(super) fn count_there(&self, file: &Incoming) {
+        let (there, _) = file.there();
+        self.progress.add(Counter::BytesThere, there);
+        self.progress.add(Counter::BytesDone, there);
+    }
+
     /// Takes from a file here what it has of another, and wants the rest.
     fn take_chunks(
         &self,
@@ -126,9 +183,6 @@ impl Receiving {
             Candidate::Elsewhere(path) | Candidate::Former(path) => destination.read(path).ok(),
             Candidate::Nowhere => None,
         };
-        if let Err(error) = file.forget_others(addresses) {
-            return self.fail_file(file, reason_of(&error), &sentence(&error), true);
-        }
         if let Some(from) = from {
             let missing = file.missing();
             let mut bytes = vec![0; CHUNK_BYTES as usize];

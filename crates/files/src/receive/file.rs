@@ -206,6 +206,11 @@ impl Incoming {
         self.state().have.missing_below(count)
     }
 
+    /// Whether a chunk is there.
+    pub(super) fn has(&self, index: u64) -> bool {
+        self.state().have.contains(index)
+    }
+
     /// How many bytes of it are there, and how many chunks came over the network.
     pub(super) fn there(&self) -> (u64, u64) {
         let state = self.state();
@@ -370,14 +375,22 @@ impl Incoming {
 
     /// Forgets chunks that have another address than the sender's.
     pub(super) fn forget_others(&self, addresses: &[Address]) -> io::Result<()> {
-        self.open()?;
-        let mut state = self.state();
+        let state = self.state();
         let ours = (0..).zip(&state.addresses);
         let ours = ours.filter_map(|(index, address)| Some((index, (*address)?)));
         let there = plan::compare(addresses, ours).there;
         let lost: Vec<u64> = state.have.iter().flatten().collect();
+        drop(state);
         let lost: Vec<u64> = lost.into_iter().filter(|index| !there.contains(*index)).collect();
-        for index in &lost {
+        self.forget(&lost)
+    }
+
+    /// Forgets chunks that are not in the part, or are damaged there (FILE-27).
+    pub(super) fn forget(&self, lost: &[u64]) -> io::Result<()> {
+        self.open()?;
+        let mut state = self.state();
+        for index in lost {
+            state.have.remove(*index..*index + 1);
             if let Some(place) = usize::try_from(*index)
                 .ok()
                 .and_then(|index| state.addresses.get_mut(index))
@@ -385,9 +398,8 @@ impl Incoming {
                 *place = None;
             }
         }
-        state.have = there;
         match &mut state.journal {
-            Some(journal) => journal.lost(&lost),
+            Some(journal) => journal.lost(lost),
             None => Ok(()),
         }
     }

@@ -17,8 +17,11 @@ use crate::destination::Destination;
 /// What lies beside the place, of a transfer that ended early.
 pub(super) enum Kept {
     Nothing,
-    /// Chunks of the same file.
-    Same(Journal),
+    /// Chunks of the same file; whether one of those that may not have reached the disk is damaged.
+    Same {
+        journal: Journal,
+        is_damaged: bool,
+    },
     /// Chunks of the file as it was.
     Other,
 }
@@ -29,7 +32,10 @@ pub(super) fn kept(destination: &Destination, target: &Target, part: &File, size
     };
     let has_size = part.metadata().is_ok_and(|metadata| metadata.len() == size);
     match plan::resume(size, target.modified, &journal) {
-        Resume::Missing(_) if has_size && has_unsynced(part, size, &journal) => Kept::Same(journal),
+        Resume::Missing(_) if has_size => Kept::Same {
+            is_damaged: !has_unsynced(part, size, &journal),
+            journal,
+        },
         Resume::Nothing => Kept::Nothing,
         Resume::Missing(_) | Resume::Compare => Kept::Other,
     }

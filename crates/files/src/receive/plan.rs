@@ -154,8 +154,10 @@ impl Planner<'_> {
             Err(_) => Kept::Nothing,
         };
         let (known, kept) = match kept {
-            Kept::Same(journal) => (journal.chunks, None),
-            Kept::Other => (BTreeMap::new(), Some(target.part)),
+            Kept::Same { journal, is_damaged } if !is_damaged && !self.options.checksum => {
+                (journal.chunks, None)
+            }
+            Kept::Same { .. } | Kept::Other => (BTreeMap::new(), Some(target.part)),
             Kept::Nothing => (
                 BTreeMap::new(),
                 self.elsewhere.find(destination, size, entry.modified_ns),
@@ -637,12 +639,14 @@ impl Planner<'_> {
         };
         let mut kept_journal_bytes = None;
         let mut known = BTreeMap::new();
+        let mut checks_part = false;
         match kept {
-            Kept::Same(journal) => {
+            Kept::Same { journal, is_damaged } => {
                 kept_journal_bytes = Some(journal.valid_bytes);
                 known = journal.chunks;
+                checks_part = is_damaged || self.options.checksum;
                 let count = target.size.map(chunk_count);
-                if count == Some(known.len() as u64) {
+                if checks_part || count == Some(known.len() as u64) {
                     // Killed just before its end: whether it is the sender's file, addresses tell.
                     candidate = candidate.or(Some(Candidate::Nowhere));
                 }
@@ -665,17 +669,17 @@ impl Planner<'_> {
         // The thread that writes the first chunk claims it again.
         drop(claimed);
         let part = Part::new(destination, kept_journal_bytes);
-        let there: u64 = target.size.map_or(0, |size| {
-            known.keys().map(|index| chunk_length(size, *index)).sum()
-        });
-        self.receiving.progress.add(Counter::BytesThere, there);
-        self.receiving.progress.add(Counter::BytesDone, there);
         let file = Arc::new(Incoming::new(target, Output::Part(part), &known));
         match candidate {
             Some(candidate) if file.target.size.is_some() => {
                 let (entry, size) = (file.target.entry, file.target.size.unwrap_or(0));
                 self.receiving.state().files.insert(entry, Arc::clone(&file));
-                self.ask(entry, size, Question::Chunks { file, candidate });
+                let question = Question::Chunks {
+                    file,
+                    candidate,
+                    checks_part,
+                };
+                self.ask(entry, size, question);
             }
             _ => self.begin(&file),
         }
@@ -684,6 +688,7 @@ impl Planner<'_> {
 
     /// Wants what is missing.
     fn begin(&self, file: &Arc<Incoming>) {
+        self.receiving.count_there(file);
         self.receiving
             .state()
             .files

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod conflicts;
+mod damage;
 mod trial;
 
 use std::fs;
@@ -91,25 +92,6 @@ fn directories_of_a_transfer_that_ended_early_get_their_modes_and_times_from_the
         // To be removed.
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
-}
-
-/// FILE-26.
-#[test]
-fn what_a_disk_lost_of_a_part_comes_again() {
-    let mut trial = Trial::new();
-    fs::write(trial.from("large"), random(9, 30 * MIB)).unwrap();
-    trial.send.limit = Some(20 << 20);
-    trial.cut_after(8 << 20);
-    let part = fs::OpenOptions::new()
-        .write(true)
-        .open(trial.to(".large.gramway-part"))
-        .unwrap();
-    part.write_all_at(&[0; 4_096], 3 << 20).unwrap();
-    drop(part);
-    trial.send.limit = None;
-    let report = trial.run();
-    assert!(report.bytes_there >= 6 << 20, "the rest of it counts: {report:?}");
-    trial.compare();
 }
 
 /// FILE-29.

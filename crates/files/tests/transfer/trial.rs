@@ -58,11 +58,17 @@ impl Trial {
 
     /// Runs until so many bytes have come, and cancels at the receiver: what it had then.
     pub(crate) fn cut_after(&self, bytes: u64) -> Progress {
+        self.cut_when(|received| received.snapshot().bytes_done >= bytes)
+    }
+
+    /// Runs until this is so, and cancels at the receiver: what it had then.
+    pub(crate) fn cut_when(&self, is_so: impl Fn(&Progress) -> bool) -> Progress {
         let (sent, received) = (Progress::default(), Progress::default());
         thread::scope(|scope| {
             let running = scope.spawn(|| self.run_with(&sent, &received));
-            while received.snapshot().bytes_done < bytes {
-                thread::yield_now();
+            while !is_so(&received) {
+                assert!(!running.is_finished(), "it ended before");
+                thread::sleep(Duration::from_millis(1));
             }
             received.cancel();
             assert!(running.join().unwrap().1.is_err());

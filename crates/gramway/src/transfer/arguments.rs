@@ -120,7 +120,7 @@ pub(crate) struct ReceiveArguments {
     /// Say what would be received, and receive nothing: the same code receives it afterwards on this machine
     #[arg(long, conflicts_with = "output")]
     pub(super) dry_run: bool,
-    /// Compare contents also where size and time are the same
+    /// Compare contents also where size and time are the same, and of files that are gone on with
     #[arg(long)]
     pub(super) checksum: bool,
     /// Also make symbolic links that lead out of the directory

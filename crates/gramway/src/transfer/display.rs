@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use files::{Event, How, Progress, Report, Snapshot};
+use files::{DamagedAt, Event, How, Progress, Report, Snapshot};
 use indicatif::{MultiProgress, ProgressDrawTarget};
 use peer::PeerId;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -135,6 +135,9 @@ impl Display {
             Event::Renamed { from, to } => json!({ "event": "renamed", "from": from, "to": to }),
             Event::Problem { path, text } => json!({ "event": "problem", "path": path, "text": text }),
             Event::Note { text } => json!({ "event": "note", "text": text }),
+            Event::Damaged { path, bytes, at } => {
+                json!({ "event": "damaged", "path": path, "bytes": bytes, "at": at.name() })
+            }
             Event::Carrier { carrier, reason } => {
                 json!({ "event": "carrier", "carrier": carrier.name(), "reason": reason })
             }
@@ -151,6 +154,13 @@ impl Display {
             Event::Renamed { from, to } => self.tell("", &format!("{from} is stored as {to}")),
             Event::Problem { path, text } if path.is_empty() => self.tell("", text),
             Event::Problem { path, text } => self.tell("", &format!("{path}: {text}")),
+            Event::Damaged { path, bytes, at } => {
+                let bytes = units::bytes(*bytes);
+                let how = match at {
+                    DamagedAt::Disk => "of what was here are damaged",
+                };
+                self.tell("", &format!("{path}: {bytes} {how}, and come again"));
+            }
             // Elsewhere how it ended names the carrier.
             Event::Carrier { reason, .. } if self.is_drawn() => {
                 self.tell("", reason);
