@@ -179,6 +179,16 @@ pub const PLACING_THREADS: usize = 4;
 /// Complete files that wait for those threads before carriers wait: each has two files open.
 pub const PLACING_FILES_MAX: usize = 32;
 
+/// Chunks of a file that may come damaged and are wanted again, and no more than twice as many as it has: a machine
+/// that damages more is not to be trusted with the rest.
+pub const DAMAGED_CHUNKS_MAX: u64 = 16;
+
+/// The same of a whole transfer, which ends then: a sender that lies makes no work without end, and no list of wants.
+pub const DAMAGED_ARRIVALS_MAX: u64 = 1_024;
+
+// All of a file once, twice as much that came damaged, and once all of it whose root is another one (FILE-14).
+const _: () = assert!(files_proto::limits::WANTED_TIMES_MAX == 4);
+
 /// How long the sender may take for its HELLO.
 pub const HELLO_TIME_MAX: Duration = Duration::from_secs(30);
 

@@ -117,6 +117,8 @@ pub enum Event {
 pub enum DamagedAt {
     /// On the receiver's disk, in the part of a file that a transfer goes on with.
     Disk,
+    /// When they arrived: as carriers are authenticated, one of the machines has damaged them.
+    Arrival,
 }
 
 impl DamagedAt {
@@ -125,6 +127,7 @@ impl DamagedAt {
     pub fn name(self) -> &'static str {
         match self {
             Self::Disk => "disk",
+            Self::Arrival => "arrival",
         }
     }
 }

@@ -19,7 +19,7 @@ use rustix::fs::FallocateFlags;
 use super::journal_file::JournalFile;
 use super::ordered::Ordered;
 use crate::destination::Destination;
-use crate::limits::{ORDERED_CHUNKS, PREALLOCATED_CHUNKS, WRITE_BYTES};
+use crate::limits::{DAMAGED_CHUNKS_MAX, ORDERED_CHUNKS, PREALLOCATED_CHUNKS, WRITE_BYTES};
 use crate::part;
 
 /// Where it is and what it is to be.
@@ -93,6 +93,8 @@ struct State {
     /// Chunks that came over the network in this transfer.
     came: u64,
     damaged: u64,
+    /// Chunks that came with other bytes than their addresses say.
+    damaged_arrivals: u64,
     /// On the way to standard output.
     wanted_until: u64,
     /// Windows of chunks for which room was made.
@@ -261,6 +263,16 @@ impl Incoming {
         state.writing.remove(&index);
         let kept = written.and_then(|()| state.keep(self.target.size, index, chunk.address, true));
         kept.map_err(StoreError::Write)
+    }
+
+    /// A chunk came with other bytes than its address says. Whether it may come again; of a pipe nothing can (FILE-43).
+    pub(super) fn may_come_again(&self) -> bool {
+        let Some(size) = self.target.size else {
+            return false;
+        };
+        let mut state = self.state();
+        state.damaged_arrivals += 1;
+        state.damaged_arrivals <= damaged_chunks_max(size)
     }
 
     /// Passes on a piece of a chunk of a pipe, which comes whole later (FILE-39).
@@ -499,7 +511,11 @@ impl Incoming {
         let opened = std::mem::replace(&mut *open, Opened::Closed(None));
         drop(open);
         let has_journal = self.state().journal.take().is_some() || part.kept_journal_bytes.is_some();
-        let is_useless = self.state().have.is_empty() || !has_journal || reason == FailReason::Damaged;
+        let mut state = self.state();
+        // Each chunk is what it is to be, and all of them are not: nobody knows which.
+        let is_wrong = reason == FailReason::Damaged && std::mem::take(&mut state.is_finished);
+        let is_useless = state.have.is_empty() || !has_journal || is_wrong;
+        drop(state);
         // What was never claimed may be another receive's.
         if let Opened::Open(file) | Opened::Closed(Some(file)) = opened
             && is_useless
@@ -581,6 +597,11 @@ impl State {
         }
         builder.root(count)
     }
+}
+
+/// How many chunks of a file of this size may come damaged.
+pub(super) fn damaged_chunks_max(size: u64) -> u64 {
+    DAMAGED_CHUNKS_MAX.min(2 * chunk_count(size))
 }
 
 /// Writes pieces of [`WRITE_BYTES`].

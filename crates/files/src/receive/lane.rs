@@ -12,12 +12,13 @@ use files_proto::pack::{self, Packed};
 use files_proto::record::{Body, Chunk, Piece, RecordHead};
 use files_proto::{EntryId, FailReason};
 
+use super::damaged::chunk_of;
 use super::file::{Incoming, Progressed, StoreError, Target};
 use super::shared::{Receiving, Small, reason_of, sentence};
 use crate::carrier::RecordReceiver;
 use crate::destination::Destination;
 use crate::error::TransferError;
-use crate::progress::{Counter, FileInWork, How};
+use crate::progress::{Counter, DamagedAt, Event, FileInWork, How};
 use crate::waits::Wait;
 
 /// Works until nothing more comes.
@@ -55,9 +56,17 @@ fn receive(receiving: &Receiving, carrier: &mut RecordReceiver) -> Result<(), &'
             &opened
         } else if head.compressed {
             opened.resize(head.raw_bytes as usize, 0);
-            let decompressed = decompression.decompress(&stored, &mut opened);
-            decompressed.map_err(|_| "a record cannot be decompressed")?;
-            &opened
+            match (decompression.decompress(&stored, &mut opened), &head.body) {
+                (Ok(()), _) => &opened,
+                (Err(_), Body::Chunk(chunk)) => {
+                    receiving
+                        .hands
+                        .work(|| receiving.take_damaged(chunk, u64::from(head.raw_bytes)))?;
+                    continue;
+                }
+                // Nobody knows what it has.
+                (Err(_), _) => return Err("a record cannot be decompressed"),
+            }
         } else {
             &stored
         };
@@ -77,9 +86,9 @@ impl Receiving {
             // It failed, or was complete before a carrier was lost.
             return Ok(());
         };
-        chunk
-            .verify(bytes)
-            .map_err(|_| "a chunk does not have the address that it came with")?;
+        if chunk.verify(bytes).is_err() {
+            return self.take_damaged(chunk, bytes.len() as u64);
+        }
         if !self.begin_file(&file) {
             return Ok(());
         }
@@ -157,6 +166,11 @@ impl Receiving {
             Progressed::Damaged => {
                 if file.restart() {
                     // A disk, or a journal, that has forgotten: everything comes again, once.
+                    self.progress.tell(Event::Damaged {
+                        path: file.target.path.display().to_string(),
+                        bytes: file.target.size.unwrap_or(0),
+                        at: DamagedAt::Disk,
+                    });
                     self.unacknowledge(file);
                     self.want(file);
                 } else {
@@ -198,7 +212,8 @@ impl Receiving {
         for file in pack::read(bytes).map_err(|_| "a pack cannot be read")? {
             let (entry, content) = (file.entry, file.bytes);
             if !file.verify() {
-                return Err("a file of a pack has another hash than it came with");
+                self.take_damaged_whole(&file)?;
+                continue;
             }
             let small = self.state().small.remove(&entry);
             let Some(small) = small else {
@@ -224,13 +239,7 @@ impl Receiving {
             // It failed, or was complete before a carrier was lost.
             return Ok(());
         };
-        let chunk = Chunk {
-            entry: packed.entry,
-            index: 0,
-            address: packed.root,
-            only: true,
-            hole: false,
-        };
+        let chunk = chunk_of(packed);
         let length = packed.bytes.len() as u64;
         let stored = file.store(&chunk, packed.bytes);
         if matches!(stored, Ok(Progressed::Known | Progressed::InOtherHands)) {
@@ -327,6 +336,7 @@ mod tests {
                 modified: 7_000_000_000,
                 attributes: Vec::new(),
                 replaces,
+                damaged_arrivals: 0,
             };
             // Of a transfer that was killed.
             fs::write(directory.path().join(".part"), "by").unwrap();

@@ -3,6 +3,7 @@
 //! places, and one writes what is to be said.
 
 mod compare;
+mod damaged;
 mod elsewhere;
 mod file;
 mod found;
@@ -83,6 +84,7 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
         hands: Hands::default(),
         bytes_sent: AtomicU64::new(0),
         chunks_sent: AtomicU64::new(0),
+        damaged_arrivals: AtomicU64::new(0),
     };
     receiving.state().turns.max = options.parallel_files.map(|files| files.max(1));
     progress.set_receiver();

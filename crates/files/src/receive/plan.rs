@@ -594,6 +594,7 @@ impl Planner<'_> {
             modified: entry.modified_ns,
             attributes: self.attributes(entry),
             replaces: is_taken,
+            damaged_arrivals: 0,
         };
         if small.size == 0 {
             self.receiving.store_small(entry.id, &small, b"");

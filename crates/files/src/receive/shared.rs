@@ -47,6 +47,8 @@ pub(super) struct Receiving {
     pub(super) hands: Hands,
     pub(super) bytes_sent: AtomicU64,
     pub(super) chunks_sent: AtomicU64,
+    /// Chunks and small files that came with other bytes than they should.
+    pub(super) damaged_arrivals: AtomicU64,
 }
 
 pub(super) struct State {
@@ -132,6 +134,8 @@ pub(super) struct Small {
     pub(super) attributes: Vec<Attribute>,
     /// Whether it takes the place of what is there.
     pub(super) replaces: bool,
+    /// How often it came with other bytes than it should.
+    pub(super) damaged_arrivals: u64,
 }
 
 /// A directory that has not ended, or in which something is missing.

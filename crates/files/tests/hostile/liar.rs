@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use files::{Destination, Progress, ReceiveOptions, Report, SendOptions, Source, TransferError};
 use files_proto::content::chunk_address;
-use files_proto::message::{Decoder, Hello, Message, VERSION};
+use files_proto::message::{Decoder, Hello, Message, Totals, VERSION};
 use files_proto::record::{Body, Chunk, RecordHead};
 use files_proto::{Entry, Kind};
 use peer::blocking::{wait, wait_for};
@@ -28,6 +28,29 @@ impl Liar {
         message.encode(&mut bytes);
         // The other end may have had enough.
         let _ = wait(self.writer.write_chunk(Bytes::from(bytes)));
+    }
+
+    /// Says that everything has been offered and is done, and hears that the receiver is done, too.
+    pub(crate) fn end(&mut self, entries: u64, bytes: u64) {
+        self.say(&Message::OfferEnd { entries, bytes });
+        let mut left = entries;
+        while left > 0 {
+            match self.hear() {
+                Some(Message::Stored { entries }) => left -= entries.len(),
+                Some(Message::Failed { .. } | Message::Skip { .. }) => left -= 1,
+                Some(_) => {}
+                None => return,
+            }
+        }
+        self.finish();
+    }
+
+    /// Says that everything is done, and hears that the receiver is done, too.
+    pub(crate) fn finish(&mut self) {
+        self.say(&Message::Done(Totals::default()));
+        while !matches!(self.hear(), Some(Message::Done(_)) | None) {}
+        // A sender ends the connection then.
+        self.writer.finish();
     }
 
     /// The next message but those about carriers; `None` where the other end says nothing more.
@@ -86,6 +109,14 @@ pub(crate) fn entry(id: u64, name: &str, kind: Kind) -> Message {
 pub(crate) fn receive_from(
     lie: impl FnOnce(&mut Liar, &Peer) + Send,
 ) -> (Result<Report, TransferError>, Vec<String>) {
+    receive_telling(&Progress::default(), lie)
+}
+
+/// The same, with what it tells meanwhile.
+pub(crate) fn receive_telling(
+    progress: &Progress,
+    lie: impl FnOnce(&mut Liar, &Peer) + Send,
+) -> (Result<Report, TransferError>, Vec<String>) {
     let directory = tempfile::tempdir().unwrap();
     let to = directory.path().join("to");
     fs::create_dir(&to).unwrap();
@@ -103,7 +134,7 @@ pub(crate) fn receive_from(
             wait_for(Duration::from_secs(30), to_receiver.closed()).expect("it ends the connection");
         });
         let options = ReceiveOptions::new(Destination::Directory(to.clone()));
-        files::receive(&to_sender, &options, &Progress::default())
+        files::receive(&to_sender, &options, progress)
     });
     let outside = fs::read_dir(directory.path()).unwrap().count();
     assert_eq!(outside, 1, "nothing is made beside the destination");

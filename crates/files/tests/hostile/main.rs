@@ -4,15 +4,15 @@
 mod carriers;
 #[path = "../common/mod.rs"]
 mod common;
+mod damage;
 mod liar;
 
 use bytes::Bytes;
 use files::limits::PROBLEMS_MAX;
 use files::{SendOptions, Source, TransferError};
-use files_proto::content::chunk_address;
 use files_proto::manifest::ManifestError;
 use files_proto::message::{Hello, LOOK, Message, Totals, VERSION};
-use files_proto::record::{Body, Chunk, Piece, RecordHead};
+use files_proto::record::{Body, Piece, RecordHead};
 use files_proto::{FailReason, Kind, Ranges, SkipReason};
 use peer::blocking::wait;
 
@@ -45,34 +45,6 @@ fn a_piece_of_a_pipe_that_is_not_passed_on_ends_the_transfer() {
     assert!(how.contains("piece"), "{how}");
     assert!(!names.contains(&"pipe".to_owned()), "{names:?}");
 }
-/// FILE-10: a chunk that has not the address that it comes with counts for nothing.
-#[test]
-fn a_sender_whose_chunks_have_other_bytes_than_their_addresses_say_is_left() {
-    let (received, names) = receive_from(|liar, peer| {
-        liar.say(&hello(true, Vec::new()));
-        liar.say(&file(0, "file", 2 << 20));
-        while !matches!(liar.hear(), Some(Message::Want { .. }) | None) {}
-        let bytes = vec![1; 1 << 20];
-        let head = RecordHead {
-            body: Body::Chunk(Chunk {
-                entry: 0,
-                index: 0,
-                address: chunk_address(0, false, &[2; 1 << 20]),
-                only: false,
-                hole: false,
-            }),
-            compressed: false,
-            stored_bytes: 1 << 20,
-            raw_bytes: 1 << 20,
-        };
-        let mut stream = wait(peer.open_one_way(0)).unwrap();
-        wait(stream.write_chunk(Bytes::copy_from_slice(&head.encode()))).unwrap();
-        wait(stream.write_chunk(Bytes::from(bytes))).unwrap();
-    });
-    assert!(matches!(received, Err(TransferError::Broken(_))), "{received:?}");
-    assert!(!names.contains(&"file".to_owned()), "{names:?}");
-}
-
 /// FILE-20, FILE-23, FILE-45: and the rest goes on.
 #[test]
 fn names_and_links_that_lead_out_are_refused_and_count_as_failures() {
