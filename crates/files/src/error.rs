@@ -15,10 +15,8 @@ pub enum TransferError {
     /// [`crate::Progress::cancel`] was called.
     #[error("the transfer was cancelled; begin it again to go on where it ended")]
     Cancelled,
-    /// The connection ended.
-    #[error(
-        "the connection to the other end was lost ({0}); begin the transfer again to go on where it ended"
-    )]
+    /// The connection ended; another transfer goes on where this one ended, but to standard output.
+    #[error("the connection to the other end was lost ({0})")]
     Lost(String),
     /// To a sender: the receiver has everything, and the connection ended before it said that its disk has it, too.
     #[error(

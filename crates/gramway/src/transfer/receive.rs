@@ -121,18 +121,33 @@ fn receive(
                     continue;
                 }
                 busy = None;
-                // What standard output has cannot be taken back.
-                if options.to == Destination::Stdout || breaks >= TRANSFER_BREAKS_MAX {
-                    return Err(problem(&error));
+                if let Some(end) = gone_for_good(&error, &options.to, breaks) {
+                    return Err(end);
                 }
                 breaks += 1;
                 let why = output::shown(&error.to_string()).into_owned();
-                display.tell("lost", &format!("{why}: connecting again"));
+                display.tell("lost", &format!("{why}; connecting again"));
                 interrupt.pause(TRANSFER_TURN);
             }
             Err(error) => return Err(problem(&error)),
         }
     }
+}
+
+/// Why a connection that was lost is not made again, after so many that were.
+fn gone_for_good(error: &TransferError, to: &Destination, breaks: u32) -> Option<Problem> {
+    if *to == Destination::Stdout {
+        // What it has cannot be taken back.
+        return Some(Problem::unavailable(format!(
+            "{error}. What has gone to standard output stays there, and another transfer brings everything from its beginning: run the \
+             command again, with a new code where the sender has ended, and into an empty file (> FILE, not >> FILE)"
+        )));
+    }
+    (breaks >= TRANSFER_BREAKS_MAX).then(|| {
+        Problem::unavailable(format!(
+            "{error}, like {breaks} connections before; run the command again to go on where it ended"
+        ))
+    })
 }
 
 /// What the sender said when it ended the connection: then it does not wait for us.
@@ -255,6 +270,25 @@ fn interrupted() -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lost_connection_is_made_again_unless_the_bytes_would_come_twice_or_it_never_lasts() {
+        let error = TransferError::Lost("timed out".to_owned());
+        let told = |to, breaks| gone_for_good(&error, &to, breaks).map(|problem| problem.to_string());
+        let directory = Destination::Directory(PathBuf::from("to"));
+        assert_eq!(told(directory.clone(), TRANSFER_BREAKS_MAX - 1), None);
+        let never = told(directory, TRANSFER_BREAKS_MAX).unwrap();
+        assert!(
+            never.contains("(timed out), like 100 connections before"),
+            "{never}"
+        );
+        let twice = told(Destination::Stdout, 0).unwrap();
+        assert!(twice.contains("was lost (timed out). What has gone"), "{twice}");
+        assert!(
+            twice.contains("from its beginning") && twice.contains("not >> FILE"),
+            "{twice}"
+        );
+    }
 
     #[test]
     fn an_answer_is_a_letter_or_a_word_and_a_capital_counts_for_all() {
