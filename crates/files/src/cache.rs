@@ -6,13 +6,15 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use files_proto::content::{Address, chunk_count};
 
 use crate::beside;
-use crate::limits::{CACHED_FILE_BYTES_MIN, CACHED_FILES_MAX};
+use crate::limits::{
+    CACHE_TURN, CACHE_TURN_BYTES, CACHE_TURN_PARTS, CACHED_FILE_BYTES_MIN, CACHED_FILES_MAX,
+};
 use crate::walk::Stamp;
 
 const MAGIC: &[u8; 8] = b"gwfiles1";
@@ -74,6 +76,34 @@ impl Cache {
 
     fn write(&self, stamp: &Stamp, addresses: &[Option<Address>]) -> io::Result<()> {
         beside::write(&self.path(stamp), &encode(stamp, addresses))
+    }
+}
+
+/// When addresses of files that are being read are kept the next time.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    kept: Instant,
+    /// Bytes that have been read by then.
+    until: u64,
+}
+
+impl Turns {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            kept: now,
+            until: CACHE_TURN_BYTES,
+        }
+    }
+
+    /// Whether they are to be kept, where so many bytes have been read.
+    pub(crate) fn is_due(&self, now: Instant, read: u64) -> bool {
+        read >= self.until || now.duration_since(self.kept) >= CACHE_TURN
+    }
+
+    /// They have been kept, of files of so many bytes.
+    pub(crate) fn keep(&mut self, now: Instant, read: u64, files_bytes: u64) {
+        self.kept = now;
+        self.until = read + CACHE_TURN_BYTES.max(files_bytes / CACHE_TURN_PARTS);
     }
 }
 
@@ -165,6 +195,23 @@ mod tests {
         ] {
             assert_eq!(cache.known(&changed), []);
         }
+    }
+
+    #[test]
+    fn addresses_are_kept_by_time_and_by_bytes_and_those_of_a_large_file_not_too_often() {
+        let start = Instant::now();
+        let mut turns = Turns::new(start);
+        assert!(!turns.is_due(start, CACHE_TURN_BYTES - 1));
+        assert!(turns.is_due(start, CACHE_TURN_BYTES));
+        assert!(turns.is_due(start + CACHE_TURN, 1));
+        turns.keep(start, CACHE_TURN_BYTES, 5);
+        assert!(!turns.is_due(start, 2 * CACHE_TURN_BYTES - 1));
+        assert!(turns.is_due(start, 2 * CACHE_TURN_BYTES));
+        // 4 TiB, of which addresses take 132 MiB.
+        let large = 4 << 40;
+        turns.keep(start, 0, large);
+        assert!(!turns.is_due(start, large / CACHE_TURN_PARTS - 1));
+        assert!(turns.is_due(start, large / CACHE_TURN_PARTS));
     }
 
     #[test]

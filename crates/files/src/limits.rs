@@ -136,8 +136,15 @@ pub const CACHED_FILES_MAX: usize = 1_024;
 /// Smaller files are hashed again: that takes a millisecond.
 pub const CACHED_FILE_BYTES_MIN: u64 = 4 << 20;
 
-/// How often addresses of files that are being sent are kept.
+/// How often addresses of files that are being sent are kept: what was read since is hashed again after a kill.
 pub const CACHE_TURN: Duration = Duration::from_secs(5);
+
+/// Bytes that were read after which they are kept before that: a tenth of a second of hashing.
+pub const CACHE_TURN_BYTES: u64 = 64 << 20;
+
+/// But no sooner than after one part in so many of all these files, as the addresses of all of them are written each
+/// time: 33 bytes for each MiB.
+pub const CACHE_TURN_PARTS: u64 = 64;
 
 /// Chunks that wait for one before them on the way to standard output: all that are wanted at a time.
 pub const ORDERED_CHUNKS: u64 = 16;

@@ -189,6 +189,8 @@ pub struct Report {
     pub bytes_sent: u64,
     /// Bytes of files that were there already.
     pub bytes_there: u64,
+    /// Bytes of files at this end that were read and hashed: what is sent, and what had to be known or compared.
+    pub bytes_hashed: u64,
     /// Chunks and whole small files that came over the network.
     pub chunks_sent: u64,
     /// What failed or was left out (path, reason).

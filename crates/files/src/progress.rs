@@ -45,12 +45,13 @@ pub(crate) enum Counter {
     BytesDone,
     BytesThere,
     BytesWire,
+    BytesHashed,
     FilesTotal,
     FilesDone,
 }
 
 impl Counter {
-    const COUNT: usize = 6;
+    const COUNT: usize = 7;
 }
 
 /// Something that a user wants to know.
@@ -265,7 +266,7 @@ impl Progress {
     /// The state at present.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let count = |counter: Counter| self.0.counters[counter as usize].load(Ordering::Relaxed);
+        let count = |counter| self.count(counter);
         let mut told = self.told();
         let carrier = told.carrier;
         let held = self.0.waits.look(&mut told.look, carrier, Instant::now());
@@ -311,6 +312,10 @@ impl Progress {
 
     pub(crate) fn add(&self, counter: Counter, amount: u64) {
         self.0.counters[counter as usize].fetch_add(amount, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count(&self, counter: Counter) -> u64 {
+        self.0.counters[counter as usize].load(Ordering::Relaxed)
     }
 
     pub(crate) fn complete_manifest(&self) {

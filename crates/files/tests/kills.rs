@@ -11,8 +11,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use files::limits::CACHE_TURN_BYTES;
 use files::{Destination, Progress, ReceiveOptions, SendOptions, Source};
 use peer::blocking::wait;
 use peer::{Endpoint, SecretKey};
@@ -67,6 +68,9 @@ fn send(sources: Vec<Source>, state: Option<PathBuf>, limit: Option<u64>) {
         ..SendOptions::default()
     };
     let sent = files::send(&peer, &options, &Progress::default());
+    if let Ok(report) = &sent {
+        println!("hashed {}", report.bytes_hashed);
+    }
     println!("ended {}", sent.is_ok());
 }
 
@@ -251,6 +255,49 @@ fn whenever_an_end_is_killed_what_had_come_stays_and_the_tree_arrives() {
         seal(&to.join("tree"), 0o755);
         assert_eq!(fs::read_dir(&to).unwrap().count(), 1, "seed {seed}");
     }
+}
+
+/// What a sender has read it knows after a kill, too, but for the last of it.
+#[test]
+fn a_sender_that_is_killed_does_not_hash_everything_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let (from, to, state) = (path("from"), path("to"), path("state"));
+    fs::create_dir(&to).unwrap();
+    let size = CACHE_TURN_BYTES + CACHE_TURN_BYTES / 2;
+    let mut bytes = vec![0; usize::try_from(size).unwrap()];
+    SmallRng::seed_from_u64(7).fill(&mut bytes[..]);
+    fs::write(&from, bytes).unwrap();
+    let start = |limit: &str| {
+        let mut sender = Process::start(&["send", from.to_str().unwrap(), state.to_str().unwrap(), limit]);
+        let address = sender.told("address").unwrap();
+        let receiver = Process::start(&["receive", &address, to.to_str().unwrap()]);
+        (sender, receiver)
+    };
+    let limit = (CACHE_TURN_BYTES / 4).to_string();
+    let (sender, mut receiver) = start(&limit);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while fs::read_dir(state.join("files")).map_or(0, Iterator::count) == 0 {
+        assert!(
+            Instant::now() < deadline,
+            "addresses are kept while a file is read"
+        );
+        thread::sleep(Duration::from_millis(5));
+    }
+    // What is known and there as well counts.
+    let mut done = 0;
+    while done < CACHE_TURN_BYTES / 2 {
+        done = receiver.told("done").unwrap().parse().unwrap();
+    }
+    sender.kill();
+    drop(receiver);
+    assert!(!to.join("from").exists(), "it was killed in the middle");
+    let (mut sender, mut receiver) = start("none");
+    assert_eq!(receiver.told("ended").as_deref(), Some("true"));
+    let hashed: u64 = sender.told("hashed").unwrap().parse().unwrap();
+    assert_eq!(sender.told("ended").as_deref(), Some("true"));
+    assert!(hashed < size, "{hashed} of {size} bytes");
+    assert!(fs::read(&from).unwrap() == fs::read(to.join("from")).unwrap());
 }
 
 /// FILE-24: of a log that was cut off after the transfer of it was killed, nothing of the former one stays.

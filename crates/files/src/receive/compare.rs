@@ -123,9 +123,15 @@ impl Receiving {
         has_size()
             && (0..).zip(addresses).all(|(index, address)| {
                 let length = usize::try_from(chunk_length(size, index)).unwrap_or(0);
-                !self.is_over() && read_verified(file, index, address, is_only, &mut bytes[..length])
+                !self.is_over() && self.is_there(file, index, address, is_only, &mut bytes[..length])
             })
             && has_size()
+    }
+
+    /// Reads a chunk of a file here, and whether it has this address.
+    fn is_there(&self, file: &File, index: u64, address: &Address, is_only: bool, bytes: &mut [u8]) -> bool {
+        self.progress.add(Counter::BytesHashed, bytes.len() as u64);
+        read_verified(file, index, address, is_only, bytes)
     }
 
     /// Reads what is in a part, forgets what the disk has damaged of it, and tells that (FILE-26).
@@ -146,7 +152,7 @@ impl Receiving {
             let length = chunk_length(size, index);
             let bytes = &mut bytes[..usize::try_from(length).unwrap_or(0)];
             let is_there = file.has(index);
-            if is_there && !read_verified(&part, index, address, addresses.len() == 1, bytes) {
+            if is_there && !self.is_there(&part, index, address, addresses.len() == 1, bytes) {
                 damaged.push(index);
                 damaged_bytes += length;
             }
@@ -195,6 +201,7 @@ impl Receiving {
                 };
                 let length = chunk_length(size, index);
                 let bytes = &mut bytes[..usize::try_from(length).unwrap_or(0)];
+                self.progress.add(Counter::BytesHashed, length);
                 match take_chunk(&from, file, index, address, addresses.len() == 1, bytes) {
                     Ok(Progressed::Known) => {}
                     Ok(_) => {

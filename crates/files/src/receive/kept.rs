@@ -13,6 +13,7 @@ use files_proto::plan::{self, Resume};
 use super::file::Target;
 use super::journal_file::JournalFile;
 use crate::destination::Destination;
+use crate::progress::{Counter, Progress};
 
 /// What lies beside the place, of a transfer that ended early.
 pub(super) enum Kept {
@@ -26,14 +27,20 @@ pub(super) enum Kept {
     Other,
 }
 
-pub(super) fn kept(destination: &Destination, target: &Target, part: &File, size: u64) -> Kept {
+pub(super) fn kept(
+    destination: &Destination,
+    target: &Target,
+    part: &File,
+    size: u64,
+    progress: &Progress,
+) -> Kept {
     let Some(journal) = JournalFile::read(destination, &target.journal) else {
         return Kept::Nothing;
     };
     let has_size = part.metadata().is_ok_and(|metadata| metadata.len() == size);
     match plan::resume(size, target.modified, &journal) {
         Resume::Missing(_) if has_size => Kept::Same {
-            is_damaged: !has_unsynced(part, size, &journal),
+            is_damaged: !has_unsynced(part, size, &journal, progress),
             journal,
         },
         Resume::Nothing => Kept::Nothing,
@@ -42,7 +49,7 @@ pub(super) fn kept(destination: &Destination, target: &Target, part: &File, size
 }
 
 /// Whether the chunks that may not have reached the disk are in the part (FILE-26): at most what write-back leaves.
-fn has_unsynced(part: &File, size: u64, journal: &Journal) -> bool {
+fn has_unsynced(part: &File, size: u64, journal: &Journal, progress: &Progress) -> bool {
     if journal.unsynced.is_empty() {
         return true;
     }
@@ -50,6 +57,7 @@ fn has_unsynced(part: &File, size: u64, journal: &Journal) -> bool {
     let mut buffer = vec![0; CHUNK_BYTES as usize];
     journal.unsynced.iter().all(|index| {
         let bytes = &mut buffer[..usize::try_from(chunk_length(size, *index)).unwrap_or(0)];
+        progress.add(Counter::BytesHashed, bytes.len() as u64);
         part.read_exact_at(bytes, index * CHUNK_BYTES).is_ok()
             && journal.chunks.get(index) == Some(&chunk_address(*index, only, bytes))
     })

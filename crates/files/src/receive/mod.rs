@@ -191,6 +191,7 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
     report.bytes_sent = receiving.bytes_sent.into_inner();
     report.chunks_sent = receiving.chunks_sent.into_inner();
     report.bytes_there = progress.snapshot().bytes_there;
+    report.bytes_hashed = progress.count(Counter::BytesHashed);
     Ok(report)
 }
 

@@ -150,7 +150,7 @@ impl Planner<'_> {
         }
         let target = target(entry, path.clone());
         let kept = match destination.read(&target.part) {
-            Ok(part) => kept(destination, &target, &part, size),
+            Ok(part) => kept(destination, &target, &part, size, &self.receiving.progress),
             Err(_) => Kept::Nothing,
         };
         let (known, kept) = match kept {
@@ -635,7 +635,7 @@ impl Planner<'_> {
         // Nobody else writes what is looked at here.
         let claimed = destination.claim(&target.part)?;
         let kept = match (&claimed, target.size) {
-            (Some(part), Some(size)) => kept(destination, &target, part, size),
+            (Some(part), Some(size)) => kept(destination, &target, part, size, &self.receiving.progress),
             _ => Kept::Nothing,
         };
         let mut kept_journal_bytes = None;

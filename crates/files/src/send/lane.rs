@@ -200,6 +200,9 @@ impl LaneThread<'_> {
             return None;
         }
         drop(waiting);
+        self.sending
+            .progress
+            .add(Counter::BytesHashed, buffer.len() as u64);
         let address = chunk_address(index, chunk_count(source.stamp.size) == 1, buffer);
         let step = self.desk().read(source.entry, index, address);
         self.sending.go_on(source.entry, step);
@@ -214,6 +217,9 @@ impl LaneThread<'_> {
             let waiting = self.wait(Wait::Disk);
             let read = source.read_whole(&mut bytes);
             drop(waiting);
+            self.sending
+                .progress
+                .add(Counter::BytesHashed, bytes.len() as u64);
             if let Err(failure) = read {
                 self.sending.fail(source.entry, failure);
             } else if !builder.push(source.entry, &bytes) {

@@ -19,7 +19,7 @@ use files_proto::{Entry, EntryId, Kind, SkipReason};
 use peer::Peer;
 use peer::blocking::{wait, wait_for};
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Turns};
 use crate::carrier::offer::Offered;
 use crate::carrier::tcp::Listening;
 use crate::carrier::{Carrier, RecordSender, Sockets};
@@ -27,8 +27,8 @@ use crate::choice::{Choice, Decision, Totals};
 use crate::control::{Bell, Heard, Held, Inbox, Outbox};
 use crate::error::TransferError;
 use crate::limits::{
-    CACHE_TURN, CHUNK_PRIORITY, CONTROL_PRIORITY, FAREWELL_TIME_MAX, HEARD_TIME_MAX, QUIC_BUFFERS,
-    QUIC_STREAMS, STREAMS_MAX, TURN,
+    CHUNK_PRIORITY, CONTROL_PRIORITY, FAREWELL_TIME_MAX, HEARD_TIME_MAX, QUIC_BUFFERS, QUIC_STREAMS,
+    STREAMS_MAX, TURN,
 };
 use crate::options::{Report, SendOptions, Source as Named, Transport};
 use crate::pool::Pool;
@@ -151,7 +151,7 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
             offered: Offered::default(),
             tcp: None,
             totals: Totals::default(),
-            cached: Instant::now(),
+            turns: Turns::new(Instant::now()),
             looked: Instant::now(),
             heard: Instant::now(),
             is_tcp_silent: false,
@@ -205,6 +205,7 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
     report.is_look = sending.only_looks.load(Ordering::SeqCst);
     let snapshot = progress.snapshot();
     report.bytes_there = snapshot.bytes_there;
+    report.bytes_hashed = progress.count(Counter::BytesHashed);
     report.bytes_sent = snapshot.bytes_done - snapshot.bytes_there.min(snapshot.bytes_done);
     report.chunks_sent = sending.chunks_sent.load(Ordering::Relaxed);
     report.problems = sending
@@ -239,7 +240,8 @@ struct Conversation<'scope, 'env> {
     /// Once that is tried.
     tcp: Option<Tcp>,
     totals: Totals,
-    cached: Instant,
+    /// Of keeping addresses.
+    turns: Turns,
     looked: Instant,
     /// When the receiver said something last.
     heard: Instant,
@@ -480,9 +482,10 @@ impl<'scope> Conversation<'scope, '_> {
         if std::mem::replace(&mut self.is_tcp_silent, is_silent) != is_silent {
             sending.desk.set_tcp_silent(is_silent);
         }
-        if now.duration_since(self.cached) >= CACHE_TURN {
-            self.cached = now;
-            self.keep_addresses();
+        let hashed = sending.progress.count(Counter::BytesHashed);
+        if self.turns.is_due(now, hashed) {
+            let bytes = self.keep_addresses();
+            self.turns.keep(now, hashed, bytes);
         }
     }
 
@@ -526,12 +529,17 @@ impl<'scope> Conversation<'scope, '_> {
         }
     }
 
-    fn keep_addresses(&self) {
-        if let Some(cache) = &self.sending.cache {
-            for (stamp, addresses) in self.sending.desk.partly_read() {
-                cache.keep(&stamp, &addresses);
-            }
+    /// Of files of how many bytes.
+    fn keep_addresses(&self) -> u64 {
+        let Some(cache) = &self.sending.cache else {
+            return 0;
+        };
+        let mut bytes = 0;
+        for (stamp, addresses) in self.sending.desk.partly_read() {
+            cache.keep(&stamp, &addresses);
+            bytes += stamp.size;
         }
+        bytes
     }
 
     fn begin_quic(&mut self) -> Result<(), TransferError> {
