@@ -15,6 +15,9 @@ use peer::{Peer, ReceiveStream, SendStream};
 
 use crate::common::pair;
 
+/// What has not happened by then will not.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
 /// A control stream in the hands of somebody who says anything.
 pub(crate) struct Liar {
     pub(crate) writer: SendStream,
@@ -72,7 +75,7 @@ impl Liar {
             match self.decoder.next_message().unwrap() {
                 Some(message) => return Some(message),
                 None => {
-                    let read = wait_for(Duration::from_secs(30), self.reader.read_chunk(65_536));
+                    let read = wait_for(LIMIT, self.reader.read_chunk(65_536));
                     self.decoder
                         .push(&read.expect("it says something, or ends").ok()??);
                 }
@@ -131,7 +134,7 @@ pub(crate) fn receive_telling(
             };
             lie(&mut liar, &to_receiver);
             // Until the receiver has seen it.
-            wait_for(Duration::from_secs(30), to_receiver.closed()).expect("it ends the connection");
+            wait_for(LIMIT, to_receiver.closed()).expect("it ends the connection");
         });
         let options = ReceiveOptions::new(Destination::Directory(to.clone()));
         files::receive(&to_sender, &options, progress)
@@ -184,7 +187,7 @@ pub(crate) fn send_as(
                 decoder: Decoder::default(),
             };
             lie(&mut liar, &to_sender);
-            wait_for(Duration::from_secs(30), to_sender.closed()).expect("it ends the connection");
+            wait_for(LIMIT, to_sender.closed()).expect("it ends the connection");
         });
         files::send(&to_receiver, options, &Progress::default())
     })

@@ -5,13 +5,14 @@ mod carriers;
 #[path = "../common/mod.rs"]
 mod common;
 mod damage;
+mod later;
 mod liar;
 
 use bytes::Bytes;
 use files::limits::PROBLEMS_MAX;
 use files::{SendOptions, Source, TransferError};
 use files_proto::manifest::ManifestError;
-use files_proto::message::{Hello, LOOK, Message, Totals, VERSION};
+use files_proto::message::{LOOK, Message, Totals};
 use files_proto::record::{Body, Piece, RecordHead};
 use files_proto::{FailReason, Kind, Ranges, SkipReason};
 use peer::blocking::wait;
@@ -230,28 +231,6 @@ fn standard_input_is_sent_once() {
         assert!(told.next().unwrap().contains("can be read once"));
     });
     assert!(matches!(spent, Err(TransferError::InputSpent)), "{spent:?}");
-}
-
-/// FILE-2, FILE-4: a later version's extensions and messages are passed over.
-#[test]
-fn a_receiver_of_a_later_version_is_served() {
-    let sent = send_to(|liar| {
-        liar.say(&Message::Hello(Hello {
-            version: VERSION + 1,
-            sender: false,
-            extensions: vec![(99, b"unknown".to_vec())],
-        }));
-        // Type 63 with three bytes.
-        let _ = wait(liar.writer.write_chunk(Bytes::from_static(&[63, 3, 1, 2, 3])));
-        while !matches!(liar.hear(), Some(Message::Entry(_)) | None) {}
-        liar.say(&Message::Skip {
-            entry: 0,
-            reason: SkipReason::Filtered,
-        });
-        while !matches!(liar.hear(), Some(Message::Done(_)) | None) {}
-        liar.say(&Message::Done(Totals::default()));
-    });
-    assert_eq!(sent.unwrap().skipped, 1);
 }
 
 /// FILE-14: what wants nothing is bounded, and no file is so small that it ends the sender otherwise than in order.
