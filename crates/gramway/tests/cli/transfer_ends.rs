@@ -3,6 +3,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use files::{Destination, Progress, ReceiveOptions};
 use files_proto::Ranges;
@@ -10,8 +12,8 @@ use files_proto::message::{Decoder, Hello, Message, VERSION};
 use peer::blocking::{wait, wait_for};
 use peer::{Bytes, Endpoint, Peer, SecretKey};
 
-use crate::support::{LIMIT, Place, Program, UNAVAILABLE, free_port, is_root};
-use crate::transfer::{id, receive, sender_by};
+use crate::support::{LIMIT, Place, Program, UNAVAILABLE, finish, free_port, is_root};
+use crate::transfer::{id, receive, receiving, sender_by, sender_of};
 
 /// The same command without root's right to read whatever there is.
 fn without_right_to_read_all(command: Command) -> Command {
@@ -146,5 +148,168 @@ fn a_sender_that_is_not_told_that_a_disk_has_everything_waits_for_that_and_is_no
             sender.wait_for("look there before you remove anything here");
             assert_eq!(sender.end(), Some(UNAVAILABLE));
         }
+    }
+}
+
+/// Bytes that do not shrink.
+fn noise(length: usize) -> Vec<u8> {
+    let mut state = 7_u64;
+    let next = |_| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..length).map(next).collect()
+}
+
+/// Ctrl-C at either end.
+#[test]
+fn an_interrupted_end_says_how_to_go_on_and_that_goes_on() {
+    for ends_sender in [false, true] {
+        let place = Place::new();
+        let bytes = noise(24 << 20);
+        fs::write(place.path("noise"), &bytes).expect("it is written");
+        let (sender, at) = sender_of(&place, &["noise", "--limit", "4M"]);
+        let receiver = Program::watch(place.command(&receiving(&at)).spawn().expect("it starts"));
+        // Some chunks: each has a record of 40 bytes.
+        let journal = place.path("to/.noise.gramway-state");
+        let deadline = Instant::now() + LIMIT;
+        while fs::metadata(&journal).map_or(0, |found| found.len()) < 250 {
+            assert!(Instant::now() < deadline, "nothing comes");
+            thread::sleep(Duration::from_millis(5));
+        }
+        let (interrupted, other, how) = match ends_sender {
+            true => (
+                &sender,
+                &receiver,
+                "send again, and receive into the same directory",
+            ),
+            false => (
+                &receiver,
+                &sender,
+                "run the same command again, with a new code where the sender has ended",
+            ),
+        };
+        interrupted.signal("-INT");
+        let told = interrupted.wait_for("interrupted. What has ");
+        assert!(
+            told.contains(how) && told.contains("only the rest is sent"),
+            "{told}"
+        );
+        let told = other.wait_for("the other end ended the transfer");
+        assert!(told.contains("the transfer was cancelled"), "{told}");
+        assert_eq!(sender.end(), Some(UNAVAILABLE));
+        assert_eq!(receiver.end(), Some(UNAVAILABLE));
+
+        let (sender, at) = sender_of(&place, &["noise"]);
+        let output = receive(&place, &at, &["--json"]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert_eq!(sender.end(), Some(0));
+        assert!(fs::read(place.path("to/noise")).expect("it is there") == bytes);
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        let end: serde_json::Value = told
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("it is JSON"))
+            .find(|value: &serde_json::Value| value["event"] == "end")
+            .expect("it tells its end");
+        let there = end["bytes_there"].as_u64().expect("it is a number");
+        assert!(there >= 4 << 20, "{end}");
+        assert_eq!(end["bytes_sent"].as_u64(), Some(bytes.len() as u64 - there));
+    }
+}
+
+/// Lines but those on what the machine lacks.
+fn lines(told: &str) -> Vec<&str> {
+    told.lines()
+        .filter(|line| !line.starts_with("warning:"))
+        .collect()
+}
+
+#[test]
+fn several_paths_arrive_beside_each_other_and_two_of_one_name_both() {
+    let place = Place::new();
+    for (path, text) in [
+        ("one/name.txt", "first"),
+        ("two/name.txt", "second"),
+        ("tree/deep/file", "third"),
+    ] {
+        fs::create_dir_all(place.path(path).parent().expect("it has one")).expect("it is made");
+        fs::write(place.path(path), text).expect("it is written");
+    }
+    let (sender, at) = sender_of(&place, &["one/name.txt", "two/name.txt", "tree"]);
+    let output = receive(&place, &at, &[]);
+    let told = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert_eq!(sender.end(), Some(0));
+    assert!(told.contains("name.txt is stored as name (2).txt"), "{told}");
+    for (path, text) in [
+        ("name.txt", "first"),
+        ("name (2).txt", "second"),
+        ("tree/deep/file", "third"),
+    ] {
+        let found = fs::read_to_string(place.path("to").join(path));
+        assert_eq!(found.expect("it is there"), text, "{path}");
+    }
+    assert_eq!(fs::read_dir(place.path("to")).expect("it is there").count(), 3);
+}
+
+#[test]
+fn what_is_included_and_not_excluded_is_sent() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("tree/deep")).expect("it is made");
+    for path in [
+        "tree/a.txt",
+        "tree/b.jpg",
+        "tree/deep/c.txt",
+        "tree/deep/secret.txt",
+    ] {
+        fs::write(place.path(path), path).expect("it is written");
+    }
+    let (sender, at) = sender_of(&place, &["tree", "--include", "*.txt", "--exclude", "secret*"]);
+    let output = receive(&place, &at, &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(sender.end(), Some(0));
+    let names = |path: &str| {
+        let names = fs::read_dir(place.path(path)).expect("it is there");
+        let mut names: Vec<_> = names
+            .map(|entry| entry.expect("it is read").file_name())
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names("to/tree"), ["a.txt", "deep"]);
+    assert_eq!(names("to/tree/deep"), ["c.txt"]);
+}
+
+/// No bars, no colours: how it ended, and nothing on standard output.
+#[test]
+fn in_pipes_each_end_says_one_line() {
+    let place = Place::new();
+    fs::write(place.path("file"), "bytes").expect("it is written");
+    let (own, other) = (id(&place, "sender"), id(&place, "receiver"));
+    let address = format!("127.0.0.1:{}", free_port());
+    let arguments = [
+        "send", "file", "--peer", &other, "--listen", &address, "--state", "sender",
+    ];
+    let sending = place.command(&arguments).spawn().expect("it starts");
+    let received = receive(&place, &format!("{own}@{address}"), &["--timeout", "60"]);
+    let sent = finish(sending);
+    let told = stderr(&received);
+    assert_eq!(received.status.code(), Some(0), "{told}");
+    let [line] = lines(&told)[..] else {
+        panic!("{told}")
+    };
+    assert!(line.starts_with("received 5 B in 1 entries within "), "{told}");
+    let told = stderr(&sent);
+    assert_eq!(sent.status.code(), Some(0), "{told}");
+    let [waiting, line] = lines(&told)[..] else {
+        panic!("{told}")
+    };
+    assert!(waiting.starts_with("waiting for the peer; "), "{told}");
+    assert!(line.starts_with("sent 5 B in 1 entries within "), "{told}");
+    for output in [&received, &sent] {
+        assert!(output.stdout.is_empty());
+        assert!(!output.stderr.contains(&0x1b) && !output.stderr.contains(&b'\r'));
     }
 }
