@@ -5,6 +5,7 @@ mod carriers;
 #[path = "../common/mod.rs"]
 mod common;
 mod damage;
+mod floods;
 mod later;
 mod liar;
 

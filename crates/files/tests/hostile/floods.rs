@@ -1,0 +1,168 @@
+//! A sender that sends more than anybody could keep: the receiver ends the transfer, or fails the file, before its
+//! memory does.
+
+use std::fs;
+
+use bytes::Bytes;
+use files::TransferError;
+use files::limits::DAMAGED_CHUNKS_MAX;
+use files_proto::Kind;
+use files_proto::limits::{ENTRIES_OPEN_MAX, NAME_REPEATS_MAX};
+use files_proto::manifest::ManifestError;
+use files_proto::message::Message;
+use files_proto::name::NameError;
+use files_proto::record::{Body, Chunk, RecordHead};
+use peer::blocking::wait;
+
+use crate::liar::{Liar, entry, file, hello, receive_from};
+
+/// What this whole process may take beside what it had: the receiver keeps a part of it, and the rest is the liar's.
+const MEMORY_BYTES_MAX: u64 = 400 << 20;
+
+/// The most memory that this process has had.
+fn memory_peak() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap();
+    let kibibytes: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
+    kibibytes << 10
+}
+
+/// Says many messages at once.
+fn say_all(liar: &mut Liar, messages: impl Iterator<Item = Message>) {
+    let mut bytes = Vec::new();
+    let mut say = |bytes: &mut Vec<u8>| {
+        // The receiver may have had enough.
+        let _ = wait(liar.writer.write_chunk(Bytes::from(std::mem::take(bytes))));
+    };
+    for message in messages {
+        message.encode(&mut bytes);
+        if bytes.len() > 32_768 {
+            say(&mut bytes);
+        }
+    }
+    say(&mut bytes);
+}
+
+/// Until the receiver leaves.
+fn hear_all(liar: &mut Liar) {
+    while liar.hear().is_some() {}
+}
+
+fn link(id: u64, name: &str) -> Message {
+    let target = b"/leads/out".to_vec();
+    entry(id, name, Kind::Symlink { target })
+}
+
+/// FILE-8.
+#[test]
+fn a_manifest_without_end_ends_the_transfer() {
+    let before = memory_peak();
+    let (received, _) = receive_from(|liar, _| {
+        liar.say(&hello(true, Vec::new()));
+        let count = ENTRIES_OPEN_MAX as u64 + 1;
+        say_all(liar, (0..count).map(|id| file(id, &id.to_string(), 2 << 20)));
+        hear_all(liar);
+    });
+    assert!(
+        matches!(received, Err(TransferError::Manifest(ManifestError::TooMany))),
+        "{received:?}"
+    );
+    let taken = memory_peak() - before;
+    assert!(taken < MEMORY_BYTES_MAX, "{taken} bytes");
+}
+
+/// FILE-22: what is refused has a name as well.
+#[test]
+fn one_name_without_end_ends_the_transfer_and_many_names_do_not() {
+    let (received, names) = receive_from(|liar, _| {
+        liar.say(&hello(true, Vec::new()));
+        let count = u64::from(NAME_REPEATS_MAX) + 1;
+        say_all(liar, (0..count).map(|id| link(id, "name")));
+        hear_all(liar);
+    });
+    assert!(
+        matches!(
+            received,
+            Err(TransferError::Manifest(ManifestError::Names(NameError::Repeated)))
+        ),
+        "{received:?}"
+    );
+    assert!(names.is_empty(), "{names:?}");
+    let before = memory_peak();
+    let count = 60_000;
+    let (received, names) = receive_from(|liar, _| {
+        liar.say(&hello(true, Vec::new()));
+        say_all(liar, (0..count).map(|id| link(id, &id.to_string())));
+        liar.end(count, 0);
+    });
+    assert_eq!(received.unwrap().failed, count);
+    assert!(names.is_empty(), "{names:?}");
+    let taken = memory_peak() - before;
+    assert!(taken < MEMORY_BYTES_MAX, "{taken} bytes");
+}
+
+/// A frame of zstd (RFC 8878 section 3.1.1) of 1 GiB of one byte: blocks of four bytes that stand for 128 KiB each.
+fn bomb() -> Vec<u8> {
+    const BLOCK_BYTES: u32 = 128 << 10;
+    const BLOCKS: u32 = (1 << 30) / BLOCK_BYTES;
+    // A window of 1 MiB.
+    let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 0x50];
+    for number in 1..=BLOCKS {
+        let (is_last, of_one_byte) = (u32::from(number == BLOCKS), 1);
+        let head = is_last | (of_one_byte << 1) | (BLOCK_BYTES << 3);
+        frame.extend_from_slice(&head.to_le_bytes()[..3]);
+        frame.push(7);
+    }
+    frame
+}
+
+fn record(body: Body) -> Bytes {
+    let bomb = bomb();
+    let head = RecordHead {
+        body,
+        compressed: true,
+        stored_bytes: bomb.len() as u32,
+        raw_bytes: 1 << 20,
+    };
+    Bytes::from([&head.encode()[..], &bomb].concat())
+}
+
+/// FILE-17: what a record says of its length holds, whatever comes out of it.
+#[test]
+fn a_record_that_becomes_more_than_it_says_fails_its_file_or_ends_the_transfer() {
+    let before = memory_peak();
+    let chunk = Body::Chunk(Chunk {
+        entry: 0,
+        index: 0,
+        address: [0; 32],
+        only: false,
+        hole: false,
+    });
+    let (received, names) = receive_from(|liar, peer| {
+        liar.say(&hello(true, Vec::new()));
+        liar.say(&file(0, "file", 100 << 20));
+        let mut stream = wait(peer.open_one_way(0)).unwrap();
+        for _ in 0..=DAMAGED_CHUNKS_MAX {
+            while !matches!(liar.hear(), Some(Message::Want { .. }) | None) {}
+            wait(stream.write_chunk(record(chunk))).unwrap();
+        }
+        liar.end(1, 100 << 20);
+    });
+    assert_eq!(received.unwrap().failed, 1);
+    assert!(names.is_empty(), "{names:?}");
+    let (received, _) = receive_from(|liar, peer| {
+        liar.say(&hello(true, Vec::new()));
+        let mut stream = wait(peer.open_one_way(0)).unwrap();
+        wait(stream.write_chunk(record(Body::Pack))).unwrap();
+        hear_all(liar);
+    });
+    assert!(
+        matches!(&received, Err(TransferError::Broken(how)) if how.contains("decompressed")),
+        "{received:?}"
+    );
+    let taken = memory_peak() - before;
+    assert!(taken < MEMORY_BYTES_MAX, "{taken} bytes");
+}
