@@ -1,6 +1,8 @@
 //! `gramway send`, `receive` and `share` between machines: by a code at a server and on one network, by peer IDs, in
 //! pipes, after kills, and with wrong codes.
 
+mod comebacks;
+mod damage;
 mod disks;
 mod kills;
 mod networks;

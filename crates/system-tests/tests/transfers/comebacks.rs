@@ -1,0 +1,110 @@
+//! Networks and ends that fall silent for longer than a connection lives: one command at each end goes on by itself.
+
+use testbed::process::Signal;
+
+use super::*;
+
+/// A transfer that takes longer than the tests need to break its connection.
+struct Broken {
+    pair: Pair,
+    directory: Directory,
+    sender: Process,
+    receiver: Process,
+}
+
+impl Broken {
+    /// One that runs, and of which something has come.
+    fn begin() -> Self {
+        let (pair, directory) = (Pair::new(1_500), Directory::create_for_test().unwrap());
+        let from = directory.join("noise");
+        fs::write(&from, pattern(1, 24_000_000)).unwrap();
+        let sending = id(&pair.server, &directory, "sender");
+        let receiving = id(&pair.client, &directory, "receiver");
+        let listen = format!("{PAIR_SERVER_V4}:{PORT}");
+        let send = [
+            "send",
+            text(&from),
+            "--peer",
+            &receiving,
+            "--listen",
+            &listen,
+            "--no-lan",
+            "--limit",
+            "2M",
+        ];
+        let mut sender = start(&pair.server, &directory, "sender", &send);
+        sender
+            .wait_for_line("waiting for the peer", PROGRAM_LIMIT)
+            .unwrap();
+        let (peer, to) = (format!("{sending}@{listen}"), directory.join("to"));
+        let receive = [
+            "receive",
+            "--peer",
+            &peer,
+            "--no-lan",
+            "--to",
+            text(&to),
+            "--timeout",
+            "120",
+        ];
+        let receiver = start(&pair.client, &directory, "receiver", &receive);
+        let journal = to.join(".noise.gramway-state");
+        // Some chunks, of which each has a record of 40 bytes.
+        wait_until("something has come", PROGRAM_LIMIT, || {
+            fs::metadata(&journal).is_ok_and(|found| found.len() > 200)
+        });
+        Self {
+            pair,
+            directory,
+            sender,
+            receiver,
+        }
+    }
+
+    /// Until the receiver has found that its connection is dead.
+    fn wait_for_loss(&self) {
+        wait_until("the receiver connects again", 4 * PROGRAM_LIMIT, || {
+            self.receiver.stderr().contains("was lost") && self.receiver.stderr().contains("connecting again")
+        });
+    }
+
+    fn assert_arrives(mut self) {
+        let ended = self.receiver.wait(6 * PROGRAM_LIMIT).unwrap();
+        assert!(ended.success(), "{}", self.receiver.stderr());
+        let told = self.receiver.stderr();
+        assert!(
+            told.contains("were there already"),
+            "what had come is not sent again: {told}"
+        );
+        assert_done(&mut self.sender);
+        let to = self.directory.join("to");
+        assert_same(&self.directory.join("noise"), &to.join("noise"));
+        assert_eq!(fs::read_dir(&to).unwrap().count(), 1, "nothing is left beside it");
+    }
+}
+
+/// FILE-28.
+#[test]
+fn a_network_that_comes_back_after_the_connection_has_died_has_the_rest_brought() {
+    require_root!();
+    let broken = Broken::begin();
+    let silence = "table inet silence {
+        chain in { type filter hook input priority 0; iifname eth0 drop; }
+        chain out { type filter hook output priority 0; oifname eth0 drop; }
+    }";
+    broken.pair.client.nft(silence).unwrap();
+    broken.wait_for_loss();
+    broken.pair.client.nft("delete table inet silence").unwrap();
+    broken.assert_arrives();
+}
+
+/// FILE-28: as when its machine sleeps.
+#[test]
+fn a_sender_that_was_stopped_for_longer_than_its_connection_lives_sends_the_rest() {
+    require_root!();
+    let mut broken = Broken::begin();
+    broken.sender.signal(Signal::STOP);
+    broken.wait_for_loss();
+    broken.sender.signal(Signal::CONT);
+    broken.assert_arrives();
+}
