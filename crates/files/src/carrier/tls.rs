@@ -221,7 +221,15 @@ impl TlsReceiver {
             self.opened.resize(length, 0);
             &mut self.opened[..]
         };
-        let opened = self.opening.open(&record, space)?;
+        let opened = match self.opening.open(&record, space) {
+            Ok(opened) => opened,
+            Err(error) => {
+                // Nobody has sent what lies there now.
+                self.opened.clear();
+                self.opened_read = 0;
+                return Err(error);
+            }
+        };
         let whole = record.bytes();
         self.incoming.discard(whole);
         let content = match opened {
@@ -286,11 +294,15 @@ impl Incoming {
             // No record is so long.
             return Err(io::ErrorKind::InvalidData.into());
         }
-        match socket.read(&mut self.buffer[self.end..])? {
-            0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            length => {
-                self.end += length;
-                Ok(())
+        loop {
+            match socket.read(&mut self.buffer[self.end..]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(length) => {
+                    self.end += length;
+                    return Ok(());
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
     }
@@ -306,6 +318,7 @@ mod tests {
     use std::thread;
 
     use quic::{KeyIdentity, records};
+    use rustls::{ClientConnection, ServerConnection, StreamOwned};
 
     use super::*;
 
@@ -388,6 +401,77 @@ mod tests {
         }
         // 300 records.
         assert!(writer.join().unwrap().records_sealed() < records_max);
+    }
+
+    /// Two connected sockets.
+    fn sockets() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connected = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (connected, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn the_library_opens_what_is_sealed_here_under_new_keys_too() {
+        let (ours, theirs) = sockets();
+        let writer = thread::spawn(move || {
+            let config = records::connecting(&identity(1), PROTOCOL, identity(2).public_key());
+            let mut sender = TlsSender::new(Arc::new(ours), config).unwrap();
+            sender.sealing.records_max = 20;
+            for number in 0..100 {
+                sender.write(&[number], &mut [number; 20_000]).unwrap();
+            }
+            sender.finish().unwrap();
+        });
+        let config = records::accepting(&identity(2), PROTOCOL, identity(1).public_key());
+        let mut receiver = StreamOwned::new(ServerConnection::new(config).unwrap(), theirs);
+        let mut received = Vec::new();
+        receiver.read_to_end(&mut received).unwrap();
+        let expected = (0..100_u8).flat_map(|number| [number; 20_001]);
+        assert!(expected.eq(received));
+        writer.join().unwrap();
+    }
+
+    #[test]
+    fn what_the_library_seals_is_opened_here_under_new_keys_too() {
+        let (ours, theirs) = sockets();
+        let writer = thread::spawn(move || {
+            let config = records::connecting(&identity(1), PROTOCOL, identity(2).public_key());
+            let name = ServerName::try_from("peer").unwrap();
+            let mut sender = StreamOwned::new(ClientConnection::new(config, name).unwrap(), theirs);
+            for number in 0..10 {
+                sender.write_all(&[number; 20_001]).unwrap();
+                sender.conn.refresh_traffic_keys().unwrap();
+            }
+            sender.conn.send_close_notify();
+            sender.flush().unwrap();
+        });
+        let config = records::accepting(&identity(2), PROTOCOL, identity(1).public_key());
+        let mut receiver = TlsReceiver::new(Arc::new(ours), config).unwrap();
+        for number in 0..10 {
+            let mut received = [0; 20_001];
+            assert!(receiver.read(&mut received).unwrap());
+            assert_eq!(received, [number; 20_001]);
+        }
+        assert!(!receiver.read(&mut [0]).unwrap());
+        writer.join().unwrap();
+    }
+
+    #[test]
+    fn nothing_is_read_of_a_record_that_was_changed_on_its_way() {
+        let (ours, theirs) = sockets();
+        let config = records::connecting(&identity(1), PROTOCOL, identity(2).public_key());
+        let writer = thread::spawn(move || TlsSender::new(Arc::new(ours), config).unwrap());
+        let config = records::accepting(&identity(2), PROTOCOL, identity(1).public_key());
+        let mut receiver = TlsReceiver::new(Arc::new(theirs), config).unwrap();
+        let mut sender = writer.join().unwrap();
+        let mut content = [7; 100];
+        let edges = sender.sealing.seal(&mut content).unwrap();
+        content[50] ^= 1;
+        let whole = [&edges.header[..], &content, &edges.tail].concat();
+        (&*sender.socket).write_all(&whole).unwrap();
+        for _ in 0..2 {
+            assert!(receiver.read(&mut [0; 10]).is_err());
+        }
     }
 
     #[test]

@@ -195,7 +195,8 @@ impl Opening {
         // Zeros may follow the type.
         let length = bytes.iter().rposition(|byte| *byte != 0);
         let length = length.ok_or_else(|| invalid("a record has no type"))?;
-        if length > CONTENT_BYTES_MAX {
+        // What pads it included (RFC 8446 section 5.4).
+        if bytes.len() > CONTENT_BYTES_MAX + 1 {
             return Err(invalid("a record is too long"));
         }
         let (content, kind) = (&bytes[..length], bytes[length]);
@@ -383,5 +384,23 @@ mod tests {
         let (mut sealing, _) = ends();
         assert!(sealing.seal(&mut vec![0; CONTENT_BYTES_MAX]).is_ok());
         assert!(sealing.seal(&mut vec![0; CONTENT_BYTES_MAX + 1]).is_err());
+        let mut ends = ends();
+        let mut padded = vec![0; CONTENT_BYTES_MAX];
+        padded[7] = APPLICATION_DATA;
+        assert_eq!(told(&mut ends, 0, &padded).unwrap().0, Opened::Content(7));
+        // One zero more than there may be, behind what could be sealed here.
+        let mut whole = vec![1; CONTENT_BYTES_MAX + 1];
+        let header = [APPLICATION_DATA, 3, 3, 0x40, 0x12];
+        let mut tail = [0; TAIL_BYTES];
+        let (nonce, key) = (ends.0.key.nonce().unwrap(), &ends.0.key.key);
+        key.seal_in_place_scatter(
+            nonce,
+            Aad::from(header),
+            &mut whole,
+            &[APPLICATION_DATA],
+            &mut tail,
+        )
+        .unwrap();
+        assert!(open(&mut ends.1, &[&header[..], &whole, &tail].concat()).is_err());
     }
 }
