@@ -18,9 +18,11 @@ pub(crate) enum Extent {
 }
 
 /// System packages that the tests need.
-const PACKAGES: [Package; 16] = [
+const PACKAGES: [Package; 18] = [
     ("chromium", Sign::Program("chromium")),
     ("curl", Sign::Program("curl")),
+    ("exfat-fuse", Sign::Program("mount.exfat-fuse")),
+    ("exfatprogs", Sign::Program("mkfs.exfat")),
     ("faketime", Sign::Program("faketime")),
     ("iproute2", Sign::Program("ip")),
     ("iputils-ping", Sign::Program("ping")),
