@@ -119,6 +119,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             mode: 0o755,
             modified_ns: 1_700_000_000_000_000_000,
             attributes: Vec::new(),
+            disk_bytes_min: 0,
         })
     };
     let tree = [

@@ -23,6 +23,8 @@ pub struct Entry {
     pub modified_ns: i64,
     /// Extended attributes, where the sender was asked for them.
     pub attributes: Vec<Attribute>,
+    /// Bytes that a file takes on a disk at least: fewer than its size where it may have holes.
+    pub disk_bytes_min: u64,
 }
 
 /// What an entry is.
@@ -96,6 +98,7 @@ impl Entry {
             room -= value.len();
             attributes.push(Attribute { name, value });
         }
+        let disk_bytes_min = input.bounded(FILE_BYTES_MAX)?;
         Ok(Self {
             id,
             parent,
@@ -104,6 +107,7 @@ impl Entry {
             mode,
             modified_ns,
             attributes,
+            disk_bytes_min,
         })
     }
 
@@ -130,5 +134,6 @@ impl Entry {
             put_bytes(&attribute.name, out);
             put_bytes(&attribute.value, out);
         }
+        put(self.disk_bytes_min, out);
     }
 }

@@ -226,6 +226,7 @@ mod tests {
             mode: 0o644,
             modified_ns: 0,
             attributes: Vec::new(),
+            disk_bytes_min: 0,
         }
     }
 

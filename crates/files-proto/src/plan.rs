@@ -220,6 +220,7 @@ mod tests {
             mode: 0o644,
             modified_ns,
             attributes: Vec::new(),
+            disk_bytes_min: 0,
         }
     }
 

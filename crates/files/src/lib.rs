@@ -54,6 +54,7 @@ mod progress;
 mod rate_limit;
 mod receive;
 mod remembered;
+mod room;
 mod send;
 mod source;
 mod waits;

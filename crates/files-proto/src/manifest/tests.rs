@@ -13,6 +13,7 @@ fn entry(id: EntryId, parent: Option<EntryId>, name: &str, kind: Kind) -> Entry 
         mode: 0o644,
         modified_ns: 0,
         attributes: Vec::new(),
+        disk_bytes_min: 0,
     }
 }
 

@@ -17,6 +17,7 @@ fn entry(kind: Kind) -> Entry {
             name: b"user.comment".to_vec(),
             value: b"\0value".to_vec(),
         }],
+        disk_bytes_min: 1 << 20,
     }
 }
 
@@ -267,6 +268,7 @@ fn an_entry_above_its_bounds_is_malformed() {
             put_bytes(b"", &mut value);
             put_bytes(&vec![0; *length], &mut value);
         }
+        put(0, &mut value);
         decoded(&raw(ENTRY, &value), 4_096)
     };
     assert!(long(255, 4_096, &[32 << 10, 32 << 10]).is_ok());
@@ -294,6 +296,7 @@ fn the_largest_entry_fits_a_message() {
         parent: Some(varint::MAX - 1),
         name: vec![b'n'; 255],
         attributes: vec![attribute; 128],
+        disk_bytes_min: crate::limits::FILE_BYTES_MAX,
         ..entry(Kind::Symlink {
             target: vec![b't'; 4_096],
         })

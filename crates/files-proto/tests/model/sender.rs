@@ -279,6 +279,7 @@ fn walk(source: &Source) -> VecDeque<Step> {
             mode: 0o644,
             modified_ns,
             attributes: Vec::new(),
+            disk_bytes_min: 0,
         };
         next += 1;
         (entry.id, Step::Offer(entry, path))

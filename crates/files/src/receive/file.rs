@@ -185,7 +185,6 @@ impl Incoming {
             }
         };
         if let Some(size) = *size {
-            check_room(&file, size)?;
             file.set_len(size)?;
         }
         let journal = match (part.kept_journal_bytes, size) {
@@ -617,22 +616,6 @@ fn punch(file: &File, offset: u64, zeros: &[u8]) -> io::Result<()> {
     match rustix::fs::fallocate(file, flags, offset, zeros.len() as u64) {
         Ok(()) => Ok(()),
         Err(_) => write_in_pieces(file, offset, zeros),
-    }
-}
-
-/// A file that will not fit fails before its bytes are sent.
-fn check_room(part: &File, size: u64) -> io::Result<()> {
-    let Ok(system) = rustix::fs::fstatvfs(part) else {
-        return Ok(());
-    };
-    let room = system.f_bavail.saturating_mul(system.f_frsize);
-    let there = part.metadata().map_or(0, |metadata| {
-        std::os::unix::fs::MetadataExt::blocks(&metadata) * 512
-    });
-    // Of a sparse file less is needed; only what cannot be at all is refused, and holes are not known here.
-    match room.saturating_add(there) == 0 && size > 0 {
-        true => Err(io::ErrorKind::StorageFull.into()),
-        false => Ok(()),
     }
 }
 

@@ -1,13 +1,15 @@
 //! What lies beside the place of a file, of a transfer that ended early, and what it is worth (FILE-26, FILE-28).
 
+use std::ffi::OsStr;
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use files_proto::content::{chunk_address, chunk_count, chunk_length};
 use files_proto::journal::Journal;
 use files_proto::limits::CHUNK_BYTES;
-use files_proto::name::PARTIAL_SUFFIX;
+use files_proto::name::{PARTIAL_SUFFIX, partial_names};
 use files_proto::plan::{self, Resume};
 
 use super::file::Target;
@@ -69,4 +71,12 @@ pub(super) fn former(part: &Path) -> PathBuf {
     let mut name = part.file_name().unwrap_or_default().to_owned();
     name.push(PARTIAL_SUFFIX);
     part.with_file_name(name)
+}
+
+/// The paths of a part and its journal.
+pub(super) fn beside(path: &Path) -> (PathBuf, PathBuf) {
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let (part, journal) = partial_names(name);
+    let with = |name: &[u8]| path.with_file_name(OsStr::from_bytes(name));
+    (with(&part), with(&journal))
 }

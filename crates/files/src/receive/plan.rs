@@ -11,7 +11,7 @@ use files_proto::content::{Address, chunk_count, chunk_length};
 use files_proto::limits::{CHUNK_BYTES, PACKED_FILE_BYTES_MAX};
 use files_proto::manifest::{ManifestError, Offered, Refused};
 use files_proto::message::Message;
-use files_proto::name::{numbered, partial_names, target_stays_inside};
+use files_proto::name::{numbered, target_stays_inside};
 use files_proto::plan::{self, Decision, Existing};
 use files_proto::{Entry, EntryId, FailReason, Kind, Ranges, SkipReason};
 
@@ -19,7 +19,7 @@ use super::compare::{Asked, Candidate, Compared, Question};
 use super::elsewhere::Elsewhere;
 use super::file::{Incoming, Output, Part, Target};
 use super::found::{Found, conflict, existing};
-use super::kept::{Kept, former, kept};
+use super::kept::{Kept, beside, former, kept};
 use super::ordered::Ordered;
 use super::shared::{Directory, Receiving, Small, reason_of, sentence};
 use crate::destination::Destination;
@@ -638,6 +638,7 @@ impl Planner<'_> {
             (Some(part), Some(size)) => kept(destination, &target, part, size, &self.receiving.progress),
             _ => Kept::Nothing,
         };
+        destination.check_room(path, claimed.as_ref(), entry.disk_bytes_min.min(entry.size()))?;
         let mut kept_journal_bytes = None;
         let mut known = BTreeMap::new();
         let mut checks_part = false;
@@ -764,14 +765,6 @@ fn target(entry: &Entry, path: PathBuf) -> Target {
         attributes: Vec::new(),
         replaces: false,
     }
-}
-
-/// The paths of a part and its journal.
-fn beside(path: &Path) -> (PathBuf, PathBuf) {
-    let name = path.file_name().unwrap_or_default().as_bytes();
-    let (part, journal) = partial_names(name);
-    let with = |name: &[u8]| path.with_file_name(OsStr::from_bytes(name));
-    (with(&part), with(&journal))
 }
 
 /// Whether a link at `path` leads to something below the destination, as far as its text tells (FILE-23).

@@ -353,9 +353,12 @@ pub(super) fn sentence(error: &io::Error) -> String {
             .to_owned();
     }
     match error.kind() {
-        io::ErrorKind::StorageFull => {
-            "no space is left at the destination; free some and receive again to go on".to_owned()
-        }
+        io::ErrorKind::StorageFull => match error.get_ref() {
+            Some(figures) => {
+                format!("no space is left for it at the destination: {figures}; free some and receive again")
+            }
+            None => "no space is left at the destination; free some and receive again to go on".to_owned(),
+        },
         io::ErrorKind::QuotaExceeded => {
             "the quota at the destination is used up; free some and receive again to go on".to_owned()
         }

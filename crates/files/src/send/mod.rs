@@ -605,6 +605,7 @@ fn offer(sending: &Sending, sources: Vec<Named>, select: crate::walk::Filter, xa
             mode: 0o644,
             modified_ns: crate::processor::now_ns(),
             attributes: Vec::new(),
+            disk_bytes_min: 0,
         };
         if !sending.desk.offer(&offered, What::Other { name }, Vec::new()) {
             return;
@@ -666,6 +667,10 @@ fn offer_one(sending: &Sending, found: Found, xattrs: bool) -> bool {
         mode: found.stamp.mode,
         modified_ns: found.stamp.modified,
         attributes,
+        disk_bytes_min: match found.content {
+            Content::File if !found.stamp.is_sparse => found.stamp.size,
+            _ => 0,
+        },
     };
     let is_offered = sending.desk.offer(&entry, what, known);
     if is_offered {

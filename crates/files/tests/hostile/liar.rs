@@ -105,6 +105,7 @@ pub(crate) fn entry(id: u64, name: &str, kind: Kind) -> Message {
         mode: 0o644,
         modified_ns: 1_000_000_000,
         attributes: Vec::new(),
+        disk_bytes_min: 0,
     })
 }
 

@@ -25,11 +25,16 @@ fn tree(directory: &Directory) -> PathBuf {
     make_tree(&from);
     fs::create_dir(from.join("other")).unwrap();
     fs::write(from.join("other/large"), pattern(1, 8_000_000)).unwrap();
+    // Each of them fits, and not all of them.
+    for number in 0..3 {
+        fs::write(from.join(format!("other/{number}")), pattern(number, 1_500_000)).unwrap();
+    }
     from
 }
 
-/// What both ends say of files below `other` that fail by these words, while everything else arrives.
-fn assert_rest_arrives(mount: impl Fn(&str) -> String, reason: &str) {
+/// What both ends say of files below `other` that fail by these words, while everything else arrives; of the large one
+/// by all of them, of two others at least by the first.
+fn assert_rest_arrives(mount: impl Fn(&str) -> String, reasons: &[&str]) {
     let (pair, directory) = (Pair::new(1_500), Directory::create_for_test().unwrap());
     let from = tree(&directory);
     let to = directory.join("to");
@@ -43,7 +48,11 @@ fn assert_rest_arrives(mount: impl Fn(&str) -> String, reason: &str) {
     assert_eq!(code(&mut sender), UNAVAILABLE, "{}", sender.stderr());
     for told in [receiver.stderr(), sender.stderr()] {
         let line = told.lines().find(|line| line.contains("other/large"));
-        assert!(line.is_some_and(|line| line.contains(reason)), "{told}");
+        let has_all = |line: &str| reasons.iter().all(|reason| line.contains(reason));
+        assert!(line.is_some_and(has_all), "{told}");
+        let others = told.lines().filter(|line| line.contains("tree/other/"));
+        let failed = others.filter(|line| line.contains(reasons[0])).count();
+        assert!(failed >= 3, "{told}");
         assert!(told.contains("the rest was"), "{told}");
     }
     // The other disk has gone with its receiver.
@@ -64,14 +73,17 @@ fn a_disk_that_is_full_fails_its_files_alone() {
     require_root!();
     assert_rest_arrives(
         |path| format!("mount -t tmpfs -o size=2m none '{path}'"),
-        "no space",
+        &["no space", "it needs 8.0 MB, and"],
     );
 }
 
 #[test]
 fn a_disk_that_cannot_be_written_fails_its_files_alone() {
     require_root!();
-    assert_rest_arrives(|path| format!("mount -t tmpfs -o ro none '{path}'"), "read-only");
+    assert_rest_arrives(
+        |path| format!("mount -t tmpfs -o ro none '{path}'"),
+        &["read-only"],
+    );
 }
 
 /// An image of a file system, and the script that mounts it in a receiver's view.

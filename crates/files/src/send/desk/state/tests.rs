@@ -42,6 +42,7 @@ fn offer(state: &mut State, id: EntryId, size: u64) {
         mode: 0o644,
         modified_ns: 0,
         attributes: Vec::new(),
+        disk_bytes_min: 0,
     };
     assert!(state.has_room(&entry));
     state.offer(&entry, Offered::File(source), Vec::new());
