@@ -385,7 +385,7 @@ fn two_receives_into_one_directory_leave_each_others_parts_alone() {
     }
     fs::write(second.from("other"), "other").unwrap();
     // It is under way until the second has ended.
-    first.send.limit = Some(1 << 20);
+    first.send.limit = Some(1 << 19);
     let (sent, received) = (Progress::default(), Progress::default());
     thread::scope(|scope| {
         let running = scope.spawn(|| first.run_with(&sent, &received));
