@@ -115,7 +115,10 @@ impl Driver {
                 self.is_busy = true;
                 false
             }
-            Some(until) => !(self.is_busy || self.is_blocked) || now >= until,
+            Some(until) => {
+                let waits = self.is_busy || self.is_blocked || self.shared.lock().is_leaving_meetings();
+                !waits || now >= until
+            }
         }
     }
 
@@ -320,6 +323,9 @@ impl Driver {
         drop(state);
         self.is_blocked = false;
         while self.flush() && !self.is_blocked && now.elapsed() < CLOSE_TIME_MAX {}
+        // What the way to the rendezvous has not taken by then is lost to relayed peers.
+        self.shared.lock().leave_meetings(now);
+        self.flush();
     }
 
     fn wake(&mut self) {

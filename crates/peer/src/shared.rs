@@ -252,16 +252,17 @@ impl State {
             .as_mut()
             .is_some_and(|meetings| meetings.flush(now, outbox));
         let peers_have_more = self.peers.flush(now, outbox);
+        let mut waits = false;
         if let Some(meetings) = &mut self.meetings {
             if meetings.relay(now, outbox) {
                 more |= meetings.flush(now, outbox);
             }
-            // Relayed peers have been told.
-            if self.leaves_meetings && !peers_have_more {
-                self.leaves_meetings = false;
-                meetings.leave(now);
-                more |= meetings.flush(now, outbox);
-            }
+            waits = meetings.has_waiting();
+        }
+        // Relayed peers have been told: what says so has left, too.
+        if self.leaves_meetings && !peers_have_more && !waits {
+            self.leave_meetings(now);
+            more = true;
         }
         more || peers_have_more
     }
@@ -275,6 +276,20 @@ impl State {
             self.leaves_meetings = true;
         }
         self.end_companions();
+    }
+
+    /// Whether relayed peers are still to be told of the end, and the rendezvous after them.
+    pub(crate) fn is_leaving_meetings(&self) -> bool {
+        self.leaves_meetings
+    }
+
+    /// Tells the rendezvous with the next [`Self::flush`], and gives up what still waits to be relayed.
+    pub(crate) fn leave_meetings(&mut self, now: Instant) {
+        if let Some(meetings) = &mut self.meetings
+            && std::mem::take(&mut self.leaves_meetings)
+        {
+            meetings.leave(now);
+        }
     }
 
     /// The threads beside the endpoint's take back what they keep up.

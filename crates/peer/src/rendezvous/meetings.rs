@@ -468,6 +468,11 @@ impl Meetings {
         relays
     }
 
+    /// Whether something that is to be relayed has not left yet.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.registration.has_waiting()
+    }
+
     /// What was relayed for us.
     pub(crate) fn take_relayed(&mut self) -> Vec<RelayedTrain> {
         self.registration.take_relayed()

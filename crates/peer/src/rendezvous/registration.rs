@@ -192,6 +192,11 @@ impl Registration {
         }
     }
 
+    /// Whether something that is to be relayed waits until the way to the server takes more.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.engine.has_waiting_datagrams()
+    }
+
     /// What was relayed for us.
     pub(super) fn take_relayed(&mut self) -> Vec<RelayedTrain> {
         self.inbox.take()

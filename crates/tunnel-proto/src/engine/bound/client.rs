@@ -104,6 +104,13 @@ impl Engine<Client> {
         self.endpoint.mark_ready(stream.connection);
     }
 
+    /// Whether datagrams, e.g. payloads to other peers, wait until the path takes more.
+    #[must_use]
+    pub fn has_waiting_datagrams(&self) -> bool {
+        let mut peers = self.state.peers.iter().flatten();
+        peers.any(|peer| !peer.queue.is_empty())
+    }
+
     /// The largest payload that travels to other peers in one DATAGRAM frame at present, in bytes; longer ones are split.
     #[must_use]
     pub fn relayed_payload_max(&mut self, id: RequestId) -> Option<usize> {
