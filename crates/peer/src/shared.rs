@@ -309,7 +309,7 @@ impl State {
                 if self.is_closed {
                     return self.peers.close(now, peer, 0, b"the endpoint is closed");
                 }
-                if self.incoming.len() >= self.accept_queue_max {
+                if self.incoming.len() >= self.accept_queue_max && !self.give_up_ended(now) {
                     // PEER-23.
                     self.queue_full += 1;
                     let reason = b"too many connections wait to be accepted; try again later";
@@ -437,6 +437,19 @@ impl State {
                 self.wake(peer, woken, |face| Some(&mut face.openers[side(direction)]));
             }
         }
+    }
+
+    /// Makes room for a peer among those that wait for the program: who has left goes, the oldest first, with the
+    /// messages that it left. Whether there was one.
+    fn give_up_ended(&mut self, now: Instant) -> bool {
+        let has_ended = |peer: &PeerKey| self.faces.get(peer).is_none_or(|face| face.closed.is_some());
+        let place = self.incoming.iter().position(has_ended);
+        let Some(peer) = place.and_then(|place| self.incoming.remove(place)) else {
+            return false;
+        };
+        self.faces.remove(&peer);
+        self.peers.close(now, peer, 0, b"");
+        true
     }
 
     fn tell(&mut self, peer: PeerKey, event: PeerEvent, woken: &mut Vec<Waker>) {

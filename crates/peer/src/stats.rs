@@ -11,16 +11,24 @@ use crate::shared::State;
 pub struct EndpointStats {
     /// Connections that are there, in their handshakes or ending included.
     pub connections: usize,
-    /// Of these, peers that wait for [`crate::Endpoint::accept`].
+    /// Peers that wait for [`crate::Endpoint::accept`]: also those that have left messages and are gone, which are no
+    /// connections any more and give way where a living one needs their place.
     pub waiting: usize,
-    /// Handshakes that others began.
+    /// Handshakes that others began, and that were let in for a decision: none of `over_limit`, `over_rate` and
+    /// `turned_down`, which count packets.
     pub handshakes: u64,
-    /// Handshakes of which too many were under way: left without an answer.
+    /// First packets that were left without an answer, because too many handshakes were under way; also those that
+    /// were sent again.
     pub over_limit: u64,
-    /// Handshakes that had to prove their address first, because many came at a time.
+    /// First packets that were answered by a demand to prove their address, because many came at a time; also those
+    /// that were sent again.
     pub over_rate: u64,
-    /// Handshakes that were ended because newcomers needed their room.
+    /// Further first packets of a handshake that was not let in just before.
+    pub turned_down: u64,
+    /// Handshakes that were let in, and ended before the peer had proved its key, because newcomers needed their room.
     pub pushed_out: u64,
+    /// Handshakes that were not decided on in time, or made room for newcomers before.
+    pub expired: u64,
     /// Handshakes whose first packet could not be used.
     pub damaged: u64,
     /// Connections of peers that may not connect ([`crate::Builder::allow`]), closed with [`crate::code::REFUSED`].

@@ -414,6 +414,39 @@ fn peers_beyond_those_that_may_wait_for_the_program_are_closed_by_a_code_of_thei
     assert_eq!(two.stats().queue_full, 1);
 }
 
+/// PEER-23.
+#[test]
+fn a_peer_that_has_left_gives_way_to_a_living_one_where_as_many_wait_as_may() {
+    let builder = Endpoint::builder(SecretKey::generate().unwrap()).accept_queue_max(1);
+    let two = builder.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let connect = |from: &Endpoint| {
+        let peer = wait_for(LIMIT, from.connect(two.id(), &[two.local_addr()]));
+        let peer = peer.unwrap().unwrap();
+        let ticket = wait(peer.send("hello", Delivery::unordered())).unwrap();
+        (wait_for(LIMIT, ticket), peer)
+    };
+    let (gone, living) = (endpoint(), endpoint());
+    let (outcome, peer) = connect(&gone);
+    assert_eq!(outcome, Some(Outcome::Acked));
+    peer.close(0, "");
+    let until = std::time::Instant::now() + LIMIT;
+    while two.stats().connections > 0 {
+        assert!(std::time::Instant::now() < until, "{:?}", two.stats());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(two.stats().waiting, 1, "what it left can be read");
+    let (outcome, _peer) = connect(&living);
+    assert_eq!(outcome, Some(Outcome::Acked));
+    let stats = two.stats();
+    assert_eq!((stats.waiting, stats.queue_full), (1, 0));
+    let accepted = wait_for(LIMIT, two.accept()).unwrap().unwrap();
+    assert_eq!(accepted.id(), living.id());
+    assert_eq!(
+        wait_for(LIMIT, accepted.receive()).unwrap().unwrap().body,
+        "hello"
+    );
+}
+
 #[test]
 fn a_dropped_peer_ends_the_connection_and_every_ticket() {
     let (one, two) = (endpoint(), endpoint());
