@@ -196,3 +196,8 @@ pub use stats::EndpointStats;
 pub use streams::{ReceiveStream, SendStream};
 pub use ticket::Ticket;
 pub use tunnel_proto::link::{EndpointError, LinkError};
+
+/// The example of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
