@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! cargo run -p peer --example priorities
+//! cargo run -p peer --example priorities -- MEBIBYTES
 //! ```
 
 use std::error::Error;
@@ -10,10 +11,15 @@ use std::time::Instant;
 use peer::{Bytes, Endpoint, Peer, SecretKey};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-const BULK_BYTES: usize = 256 << 20;
+/// Length of the bulk stream, in MiB, unless another one is given.
+const BULK_MEBIBYTES: usize = 256;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
+    let mebibytes = match std::env::args().nth(1) {
+        Some(given) => given.parse()?,
+        None => BULK_MEBIBYTES,
+    };
     let server = Endpoint::bind(SecretKey::generate()?, "127.0.0.1:0".parse()?)?;
     let client = Endpoint::bind(SecretKey::generate()?, "127.0.0.1:0".parse()?)?;
     let to_server = client.connect(server.id(), &[server.local_addr()]).await?;
@@ -24,7 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     let sending = tokio::spawn(async move {
         let chunk = Bytes::from(vec![0; 1 << 20]);
-        for _ in 0..BULK_BYTES / chunk.len() {
+        for _ in 0..mebibytes {
             bulk.write_chunk(chunk.clone()).await?;
         }
         bulk.finished().await
@@ -36,11 +42,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
         question.shutdown().await?;
         let mut text = String::new();
         answer.read_to_string(&mut text).await?;
-        println!("{text} ({:?} beside the bulk stream)", asked.elapsed());
+        let when = if sending.is_finished() { "after" } else { "beside" };
+        println!("{text} ({:?} {when} the bulk stream)", asked.elapsed());
     }
     sending.await??;
     let seconds = start.elapsed().as_secs_f64();
-    println!("bulk: {:.0} Mbit/s", BULK_BYTES as f64 * 8.0 / seconds / 1e6);
+    println!(
+        "bulk: {:.0} Mbit/s",
+        (mebibytes << 20) as f64 * 8.0 / seconds / 1e6
+    );
     Ok(())
 }
 

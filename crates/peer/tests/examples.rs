@@ -1,4 +1,5 @@
-//! The examples run as their comments say. Cargo builds them with these tests, unless one of these is selected alone.
+//! The examples run as their comments say, but `meet`, which needs a server, and `measure`, which takes long. Cargo
+//! builds them with these tests, unless one of these is selected alone.
 #![expect(clippy::unwrap_used, reason = "a failed step of a test fails the test")]
 
 use std::io::{BufRead, BufReader, Write};
@@ -115,9 +116,10 @@ fn a_slow_reader_of_telemetry_sees_the_newest_values() {
 
 #[test]
 fn questions_are_answered_beside_a_bulk_stream() {
-    let lines = Running::start("priorities", &[]).rest();
+    let lines = Running::start("priorities", &["16"]).rest();
     let answers = lines.iter().filter(|line| line.starts_with("early enough ("));
     assert_eq!(answers.count(), 5, "{lines:?}");
+    assert!(lines[0].ends_with(" beside the bulk stream)"), "{lines:?}");
 }
 
 #[test]
