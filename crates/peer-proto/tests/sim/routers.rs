@@ -289,7 +289,7 @@ fn all_pairs_of_routers_that_can_be_opened_connect_directly_within_a_second() {
 /// RDV-2, RDV-3: neither the rounds of checks nor the time that direct addresses have before the relay follow the round
 /// trip to the rendezvous. They need not: what is late by it is late for the relay, too.
 #[test]
-fn a_far_rendezvous_has_no_pair_relayed_that_can_be_opened() {
+fn pairs_of_a_far_rendezvous_open_sooner_than_a_handshake_by_its_relay_would_take() {
     let kinds = [Open, FullCone, AddressRestricted, PortRestricted, Symmetric];
     for milliseconds in [80, 300, 450, 600] {
         let round_trip = Duration::from_millis(milliseconds);
