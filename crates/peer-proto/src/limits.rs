@@ -55,7 +55,8 @@ pub const RECEIVE_BYTES_MAX: usize = 16 << 20;
 pub const ENDPOINT_RECEIVE_BYTES_MAX: usize = 256 << 20;
 
 /// What a peer may take beyond both when its connection ends, in bytes: complete messages that waited in QUIC for room.
-/// It is all that QUIC's windows hold at most, and was in memory before.
+/// It was in memory before. It is more than the windows of any endpoint hold: the largest that a stream may have, and
+/// those that an engine gives while its readers stand still, which connections between peers never have.
 pub const REST_BYTES_MAX: usize = RECEIVE_BYTES_MAX
     + quic::limits::connection_window_bytes(
         quic::limits::STREAM_WINDOW_BYTES_MAX,

@@ -75,20 +75,21 @@ impl Builder {
 
     /// What QUIC may keep of streams that nobody has read, and of messages that wait for room, of all peers together
     /// that connected to this end, in bytes; 4 GiB unless called. Each that sends more than 8 KiB on streams, or in
-    /// messages that fit no packet, or that gives one up, takes 32 MiB of it for as long as it is connected or not all
-    /// of it is read, and one such peer always may. The connection of one for which nothing is left is closed
-    /// ([`crate::EndpointStats::crowded`]). Peers that this end connected to may send, however many others there are.
+    /// messages that fit no packet, or that gives one up, takes 32 MiB of it, or twice [`Self::stream_window_bytes`],
+    /// for as long as it is connected or not all of it is read, and one such peer always may. The connection of one
+    /// for which nothing is left is closed ([`crate::EndpointStats::crowded`]). Peers that this end connected to may
+    /// send, however many others there are.
     #[must_use]
     pub fn accepted_window_bytes_max(mut self, bytes: usize) -> Self {
         self.accepted_window_bytes_max = Some(bytes);
         self
     }
 
-    /// What may be under way of one stream towards this end, and of all streams of one connection from it, in bytes: 16
-    /// MiB unless called, which is also the least, and 64 MiB at most. Set it at both ends where a line carries more
-    /// than 500 Mbit/s over 100 ms or more: a stream fills 1 Gbit/s over 200 ms with 64 MiB, and 0.59 of it otherwise.
-    /// QUIC then may keep twice as much of each peer, and each that connected to this end takes so much of
-    /// [`Self::accepted_window_bytes_max`].
+    /// What may be under way of one stream towards this end, and of all streams of one connection from it, in bytes:
+    /// 16 MiB unless called, and 64 MiB at most; less than 16 MiB is raised to that. Set it at both ends where a line
+    /// carries more than 500 Mbit/s over 100 ms or more: a stream fills 1 Gbit/s over 200 ms with 64 MiB, and 0.59 of
+    /// it otherwise. QUIC then may keep twice as much of each peer, and each that connected to this end takes so much
+    /// of [`Self::accepted_window_bytes_max`].
     #[must_use]
     pub fn stream_window_bytes(mut self, bytes: u32) -> Self {
         self.stream_window_bytes = Some(bytes);
