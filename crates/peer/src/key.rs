@@ -17,10 +17,12 @@ use crate::limits::KEY_FILE_BYTES_MAX;
 /// Stands before the purpose of a derived key.
 const DERIVED: &str = "gramway peer key for ";
 
-/// The seed of an Ed25519 key pair (RFC 8032). Whoever has it is this peer. Its memory is wiped when it is dropped; an
-/// endpoint keeps the key pair as long as it lives.
+/// The seed of an Ed25519 key pair (RFC 8032). Whoever has it is this peer. Its memory, which does not move
+/// with it, is wiped when it is dropped. That does not reach other copies: the bytes that [`Self::from_bytes`] is given
+/// and [`Self::to_bytes`] gives, what cryptography leaves behind, and the key pair, which an endpoint keeps as long as
+/// it lives.
 #[derive(Clone)]
-pub struct SecretKey(Zeroizing<[u8; 32]>);
+pub struct SecretKey(Box<Zeroizing<[u8; 32]>>);
 
 impl SecretKey {
     /// A new key.
@@ -28,15 +30,22 @@ impl SecretKey {
     /// # Errors
     /// [`KeyFileError::NoRandomness`].
     pub fn generate() -> Result<Self, KeyFileError> {
-        let mut seed = Zeroizing::new([0; 32]);
-        aws_lc_rs::rand::fill(&mut seed[..]).map_err(|_| KeyFileError::NoRandomness)?;
-        Ok(Self(seed))
+        let mut key = Self::empty();
+        aws_lc_rs::rand::fill(&mut key.0[..]).map_err(|_| KeyFileError::NoRandomness)?;
+        Ok(key)
     }
 
     /// The key of these 32 secret random bytes.
     #[must_use]
     pub fn from_bytes(seed: [u8; 32]) -> Self {
-        Self(Zeroizing::new(seed))
+        let mut kept = Self::empty();
+        kept.0.copy_from_slice(&seed);
+        kept
+    }
+
+    /// Room for a key.
+    fn empty() -> Self {
+        Self(Box::new(Zeroizing::new([0; 32])))
     }
 
     /// The 32 bytes of the key, for programs that keep it in a place of their own: secret; never log them, and wipe
@@ -49,7 +58,7 @@ impl SecretKey {
     /// ```
     #[must_use]
     pub fn to_bytes(&self) -> [u8; 32] {
-        *self.0
+        **self.0
     }
 
     /// The key in `path`; where there is no such file, a new one is made and written there, for this user only (mode
@@ -131,9 +140,7 @@ impl SecretKey {
         file.take(KEY_FILE_BYTES_MAX)
             .read_to_string(&mut text)
             .map_err(failed)?;
-        parse(text.trim())
-            .map(|seed| Self(Zeroizing::new(seed)))
-            .ok_or(KeyFileError::Malformed { path: path_of() })
+        parse(text.trim()).ok_or(KeyFileError::Malformed { path: path_of() })
     }
 
     /// A key that this one gives for a purpose, always the same. Nobody without this key can tell that both belong to
@@ -149,8 +156,10 @@ impl SecretKey {
     pub fn derived(&self, purpose: &str) -> Self {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &self.0[..]);
         let tag = hmac::sign(&key, format!("{DERIVED}{purpose}").as_bytes());
-        let seed = tag.as_ref().try_into().expect("SHA-256 gives 32 bytes");
-        Self(Zeroizing::new(seed))
+        let mut derived = Self::empty();
+        // SHA-256 gives 32 bytes.
+        derived.0.copy_from_slice(tag.as_ref());
+        derived
     }
 
     /// What others know this program by.
@@ -169,15 +178,15 @@ impl SecretKey {
     }
 }
 
-fn parse(digits: &str) -> Option<[u8; 32]> {
-    let mut seed = [0; 32];
+fn parse(digits: &str) -> Option<SecretKey> {
+    let mut key = SecretKey::empty();
     if digits.len() != 64 || !digits.is_ascii() {
         return None;
     }
-    for (index, byte) in seed.iter_mut().enumerate() {
+    for (index, byte) in key.0.iter_mut().enumerate() {
         *byte = u8::from_str_radix(&digits[2 * index..2 * index + 2], 16).ok()?;
     }
-    Some(seed)
+    Some(key)
 }
 
 /// Shows nothing of the secret.
