@@ -175,11 +175,11 @@ impl Writer {
         self.stream
     }
 
-    /// Ends the stream, and waits until the peer has everything.
+    /// Ends the stream, and waits until the peer has everything. Where a limit has passed, the next call waits on.
     ///
     /// # Errors
     /// Those of a write.
-    pub fn finish(mut self) -> io::Result<()> {
+    pub fn finish(&mut self) -> io::Result<()> {
         let finished = self.stream.finished();
         wait_at_most(self.limit, async { finished.await.map_err(into_io) })
     }
@@ -203,7 +203,7 @@ fn wait_at_most<T>(limit: Option<Duration>, future: impl Future<Output = io::Res
         None => wait(future),
         Some(limit) => wait_for(limit, future).unwrap_or_else(|| {
             let milliseconds = limit.as_millis();
-            let text = format!("the peer's end of the stream did nothing for {milliseconds} ms");
+            let text = format!("the stream was not ready within {milliseconds} ms");
             Err(io::Error::new(io::ErrorKind::TimedOut, text))
         }),
     }
