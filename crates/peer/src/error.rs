@@ -65,7 +65,8 @@ pub enum AskedRendezvous {
     NotUsed,
     /// The endpoint is registered there.
     Registered,
-    /// The endpoint is not registered there, so that it could not ask; and why, as far as something went wrong.
+    /// The endpoint is not registered there at the end, so that it could not ask, or not any more; and why, as far as
+    /// something went wrong.
     NotRegistered(Option<RendezvousProblem>),
 }
 
@@ -83,7 +84,7 @@ impl fmt::Display for Unreached {
             return unregistered.map_or(Ok(()), |why| {
                 write!(
                     formatter,
-                    "; the rendezvous was not asked, because this endpoint is not registered there: {why}"
+                    "; this endpoint is not registered at the rendezvous at present: {why}"
                 )
             });
         }
@@ -94,7 +95,7 @@ impl fmt::Display for Unreached {
         match (unregistered, &self.rendezvous) {
             (Some(why), _) => write!(
                 formatter,
-                ": {nobody_on_lan}the rendezvous was not asked, because this endpoint is not registered there: {why}"
+                ": {nobody_on_lan}this endpoint is not registered at the rendezvous at present: {why}"
             ),
             (None, AskedRendezvous::Registered) => write!(
                 formatter,
