@@ -1,4 +1,4 @@
-//! `path_stats` of `gramway peer ping --json`. The names stay; README.md lists them.
+//! `path_stats` of `gramway peer ping --json`. The names stay; docs/peer-events.md lists them.
 
 use std::time::Duration;
 
