@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use files_proto::code::{Code, ExchangeError};
 use peer::blocking::wait_for;
 use peer::{ConnectError, Endpoint, Peer, PeerId, Rendezvous, RendezvousProblem, SecretKey};
+use tunnel_proto::limits::{GUEST_BYTES_MAX, GUEST_TIME_MAX};
 
 use super::arguments::ReceiveArguments;
 use super::interrupt::Interrupt;
@@ -17,8 +18,8 @@ use crate::exit::Problem;
 use crate::limits::{
     TRANSFER_BUSY_PAUSE, TRANSFER_FIND_PAUSE, TRANSFER_FIND_TIME_MAX, TRANSFER_SILENCE_MAX, TRANSFER_TURN,
 };
-use crate::output;
 use crate::peer_command::{bind, key, peer_id, places};
+use crate::{output, units};
 
 /// What this machine's key for a code is derived for, before the code.
 const KEY_OF_CODE: &str = "the code ";
@@ -311,8 +312,12 @@ impl Meeting {
             }
         };
         let last = last.map_or_else(String::new, |last| format!(": {last}"));
+        let server = match (self.way, self.endpoint.rendezvous_problem()) {
+            (Way::Guest, Some(why)) => format!(" {}", of_guest(&why)),
+            _ => String::new(),
+        };
         Err(Problem::unavailable(format!(
-            "the sender was not reached within {} s{last}; {how}",
+            "the sender was not reached within {} s{last}; {how}{server}",
             patience.limit.as_secs()
         )))
     }
@@ -333,6 +338,17 @@ fn endpoint(key: SecretKey, looks_on_lan: bool, rendezvous: Option<Rendezvous>) 
         builder = builder.rendezvous(rendezvous);
     }
     bind(builder, None)
+}
+
+/// What a guest is told whom the code's server has let go, after it had found the sender there.
+fn of_guest(why: &RendezvousProblem) -> String {
+    format!(
+        "Besides, the code's server has let this machine go: {}. A guest has {} of it for what it relays, and {}; where one \
+         is used up, have it sent again, by a new code: only the rest comes",
+        output::shown(&why.to_string()),
+        units::bytes(GUEST_BYTES_MAX),
+        units::span(GUEST_TIME_MAX.as_secs_f64()),
+    )
 }
 
 /// What somebody without proof is told of its code.
@@ -398,6 +414,20 @@ impl<'a> Patience<'a> {
         if self.begun.elapsed() >= TRANSFER_SILENCE_MAX && !self.is_over() && !self.has_told.replace(true) {
             let seconds = self.left().as_secs_f64().ceil();
             (self.tell)(&format!("{}; trying for another {seconds} s", what()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_whom_its_server_lets_go_is_told_why_and_what_it_may_have() {
+        let why = "the server closed it: the user's bytes are used up\u{1b}[2J".to_owned();
+        let told = of_guest(&RendezvousProblem::Unreachable(why));
+        for part in [r"bytes are used up\u{1b}[2J", "1.1 GB", "1 h", "by a new code"] {
+            assert!(told.contains(part), "{told}");
         }
     }
 }
