@@ -1,6 +1,8 @@
 //! The codes with which commands close connections between peers, for all commands: any of them may meet any other
 //! one. 0 is none of them: a connection also closes with it where its last handle is dropped.
 
+use peer::code::{CROWDED, QUEUE_FULL};
+
 /// The connection is one too many at present.
 pub(crate) const BUSY: u32 = 1;
 
@@ -15,3 +17,9 @@ pub(crate) const ENDED: u32 = 4;
 
 /// What is sent is standard input, of which an earlier receiver has had a part (FILE-37).
 pub(crate) const SPENT: u32 = 5;
+
+/// Whether a connection was closed because the other end has too much to do at present: the command says so, or the
+/// endpoint does for it.
+pub(crate) fn is_busy(code: u64) -> bool {
+    [BUSY, QUEUE_FULL, CROWDED].map(u64::from).contains(&code)
+}

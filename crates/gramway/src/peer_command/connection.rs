@@ -16,7 +16,7 @@ use super::candidates::{self, Candidate};
 use super::reports::Reports;
 use super::stats::milliseconds;
 use super::{Confinement, bind, rendezvous};
-use crate::close_code::{BUSY, DONE, ENDED};
+use crate::close_code::{DONE, ENDED, is_busy};
 use crate::exit::{Code, Problem};
 use crate::limits::{PEER_AGAIN_PAUSE, PEER_GOODBYE_MAX};
 use crate::sandbox::OfPeer;
@@ -318,11 +318,7 @@ fn ended(own: PeerId, reason: &CloseReason) -> Problem {
                 "the peer refuses this machine; let it in there by: gramway peer listen --allow {own}"
             ))
         }
-        CloseReason::ApplicationClosed { code, .. }
-            if [BUSY, code::QUEUE_FULL, code::CROWDED]
-                .map(u64::from)
-                .contains(code) =>
-        {
+        CloseReason::ApplicationClosed { code, .. } if is_busy(*code) => {
             Problem::unavailable("the peer has too many connections; try again later")
         }
         CloseReason::ApplicationClosed { code, .. } if *code == u64::from(ENDED) => {

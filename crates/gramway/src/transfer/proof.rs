@@ -9,7 +9,7 @@ use peer::{Bytes, CloseReason, Peer, PeerId, ReceiveStream, SendStream};
 
 use super::codes::{Codes, Turn};
 use super::interrupt::Interrupt;
-use crate::close_code::{BUSY, ENDED, UNPROVED};
+use crate::close_code::{ENDED, UNPROVED, is_busy};
 use crate::limits::{
     PEER_GOODBYE_MAX, TRANSFER_PROOF_BYTES_MAX, TRANSFER_PROOF_TIME_MAX, TRANSFER_PROOF_WAIT_MAX,
     TRANSFER_START_TIME_MAX, TRANSFER_TURN,
@@ -157,7 +157,7 @@ impl Wait<'_> {
             Some(CloseReason::ApplicationClosed { code, .. }) if code == u64::from(UNPROVED) => {
                 Unproved::NoCode
             }
-            Some(CloseReason::ApplicationClosed { code, .. }) if code == u64::from(BUSY) => Unproved::Busy,
+            Some(CloseReason::ApplicationClosed { code, .. }) if is_busy(code) => Unproved::Busy,
             Some(CloseReason::ApplicationClosed { code, .. }) if code == u64::from(ENDED) => Unproved::Ended,
             Some(reason) => Unproved::Lost(reason.to_string()),
             None if self.interrupt.is_over() => Unproved::Interrupted,
@@ -211,6 +211,7 @@ mod tests {
     use peer::{Endpoint, SecretKey};
 
     use super::*;
+    use crate::close_code::BUSY;
 
     fn endpoint() -> Endpoint {
         Endpoint::bind(SecretKey::generate().unwrap(), "127.0.0.1:0".parse().unwrap()).unwrap()
@@ -299,6 +300,8 @@ mod tests {
         let code: Code = "4711-maple-otter".parse().unwrap();
         for (closing, expected) in [
             (BUSY, Some(Unproved::Busy)),
+            (peer::code::QUEUE_FULL, Some(Unproved::Busy)),
+            (peer::code::CROWDED, Some(Unproved::Busy)),
             (UNPROVED, Some(Unproved::NoCode)),
             (ENDED, Some(Unproved::Ended)),
             // It was dropped.

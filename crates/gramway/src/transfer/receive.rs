@@ -15,7 +15,7 @@ use super::display::{Display, End};
 use super::interrupt::Interrupt;
 use super::meeting::Meeting;
 use super::{complete, confine, needs, problem, server, state};
-use crate::close_code::{BUSY, SPENT};
+use crate::close_code::{self, SPENT};
 use crate::exit::Problem;
 use crate::limits::{PEER_GOODBYE_MAX, TRANSFER_BREAKS_MAX, TRANSFER_BUSY_PAUSE, TRANSFER_TURN};
 use crate::{output, units};
@@ -175,7 +175,7 @@ fn said(reason: &CloseReason, own: PeerId) -> Option<Problem> {
 
 /// Whether the sender has too much to do.
 fn is_busy(reason: &CloseReason) -> bool {
-    matches!(reason, CloseReason::ApplicationClosed { code, .. } if *code == u64::from(BUSY))
+    matches!(reason, CloseReason::ApplicationClosed { code, .. } if close_code::is_busy(*code))
 }
 
 /// The directory to put everything into, made where there is none.
