@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use packet_io::ReachProbe;
 use peer::limits::LAN_SEARCH_TIME;
 use peer::{
-    AddressSource, AskedRendezvous, Attempt, AttemptState, ConnectError, Connecting, Peer, RendezvousProblem,
-    blocking,
+    AddressSource, AskedRendezvous, Attempt, AttemptState, CloseReason, ConnectError, Connecting, Failure,
+    Peer, RendezvousProblem, blocking,
 };
 use serde_json::{Value, json};
 
@@ -28,18 +28,45 @@ pub(super) enum Found {
 }
 
 impl Found {
-    /// Whether the search ended because the rendezvous could not be asked, which it may be later.
+    /// Whether the search ended because the rendezvous could not be asked, which it may be later. Nobody who was
+    /// reached has refused us, and the server has not either.
     pub(super) fn may_be_met_later(&self) -> bool {
         let Self::Failed(Some(ConnectError::Unreachable(unreached))) = self else {
             return false;
         };
-        match &unreached.rendezvous {
-            AskedRendezvous::NotRegistered(problem) => {
-                !matches!(problem, Some(RendezvousProblem::TokenRefused { .. }))
-            }
-            _ => false,
-        }
+        !has_refusal(&unreached.failures) && may_be_asked_later(&unreached.rendezvous)
     }
+}
+
+/// Whether somebody was reached who is another peer, or does not want us.
+pub(super) fn has_refusal(failures: &[Failure]) -> bool {
+    failures.iter().any(|failure| {
+        matches!(
+            failure.reason,
+            CloseReason::WrongPeer | CloseReason::ApplicationClosed { .. }
+        )
+    })
+}
+
+fn may_be_asked_later(rendezvous: &AskedRendezvous) -> bool {
+    match rendezvous {
+        AskedRendezvous::NotRegistered(problem) => !matches!(
+            problem,
+            Some(
+                RendezvousProblem::TokenRefused { .. }
+                    | RendezvousProblem::Forbidden
+                    | RendezvousProblem::NotOffered
+            )
+        ),
+        _ => false,
+    }
+}
+
+/// What the network was asked of addresses, and says. A search after another one takes it over: it is told once.
+#[derive(Default)]
+pub(super) struct Network {
+    probes: Vec<(SocketAddr, ReachProbe)>,
+    obstacles: Vec<Obstacle>,
 }
 
 /// A peer is being connected.
@@ -49,8 +76,9 @@ pub(super) struct Search<'a> {
     pub(super) reports: Reports,
     /// Until then others may name addresses of it.
     more_until: Option<Instant>,
-    probes: Vec<(SocketAddr, ReachProbe)>,
-    obstacles: Vec<Obstacle>,
+    network: Network,
+    /// When it was begun, after the first one for the same peer.
+    begun_after: Duration,
 }
 
 /// What the network says of an address.
@@ -102,9 +130,20 @@ impl<'a> Search<'a> {
                 (false, true) => Some(now + LAN_SEARCH_TIME),
                 (false, false) => Some(now),
             },
-            probes: Vec::new(),
-            obstacles: Vec::new(),
+            network: Network::default(),
+            begun_after: Duration::ZERO,
         }
+    }
+
+    /// The same, so long after the first search, with what the network has said until then.
+    pub(super) fn following(mut self, network: Network, begun_after: Duration) -> Self {
+        (self.network, self.begun_after) = (network, begun_after);
+        self
+    }
+
+    /// What the network says, for the next search.
+    pub(super) fn into_network(self) -> Network {
+        self.network
     }
 
     /// Waits until it has ended, at most so long.
@@ -132,19 +171,27 @@ impl<'a> Search<'a> {
     /// opens with the peer's packets only: of that it says nothing.
     fn ask_network(&mut self, attempts: &[Attempt]) {
         for attempt in attempts {
-            let is_asked = self.probes.iter().any(|(address, _)| *address == attempt.address);
+            let is_asked = self
+                .network
+                .probes
+                .iter()
+                .any(|(address, _)| *address == attempt.address);
             let is_told_of = matches!(attempt.source, AddressSource::Program | AddressSource::Lan);
             if is_told_of
                 && !is_asked
-                && self.probes.len() < 2 * PEER_ADDRESSES_MAX
+                && self.network.probes.len() < 2 * PEER_ADDRESSES_MAX
                 && let Ok(probe) = ReachProbe::begin(attempt.address)
             {
-                self.probes.push((attempt.address, probe));
+                self.network.probes.push((attempt.address, probe));
             }
         }
         let mut news = Vec::new();
-        for (address, probe) in &mut self.probes {
-            let is_known = self.obstacles.iter().any(|known| known.address == *address);
+        for (address, probe) in &mut self.network.probes {
+            let is_known = self
+                .network
+                .obstacles
+                .iter()
+                .any(|known| known.address == *address);
             if let Some(kind) = probe.poll().filter(|_| !is_known) {
                 news.push(Obstacle {
                     address: *address,
@@ -157,7 +204,7 @@ impl<'a> Search<'a> {
             let text = format!("note: {shown}: {}", obstacle.text());
             let fields = json!({ "address": obstacle.address, "reason": obstacle.name() });
             self.reports.note("unreachable", fields, &text);
-            self.obstacles.push(obstacle);
+            self.network.obstacles.push(obstacle);
         }
     }
 
@@ -171,7 +218,7 @@ impl<'a> Search<'a> {
     }
 
     fn obstacle(&self, address: SocketAddr) -> Option<Obstacle> {
-        let mut known = self.obstacles.iter();
+        let mut known = self.network.obstacles.iter();
         known.find(|known| known.address == address).copied()
     }
 
@@ -194,7 +241,7 @@ impl<'a> Search<'a> {
             json!({
                 "address": attempt.address,
                 "source": source_name(attempt.source),
-                "begun_after_ms": attempt.begun_after.map(milliseconds),
+                "begun_after_ms": attempt.begun_after.map(|after| milliseconds(self.begun_after + after)),
                 "outcome": name,
                 "text": text,
             })
@@ -231,8 +278,8 @@ fn outcome(attempt: &Attempt, obstacle: Option<Obstacle>) -> (&'static str, Stri
     match (&attempt.state, obstacle) {
         (AttemptState::Connected, _) => ("connected", "connected".to_owned()),
         (AttemptState::Failed(reason), None) => match reason {
-            peer::CloseReason::WrongPeer => ("wrong_peer", reason.to_string()),
-            peer::CloseReason::TimedOut => ("no_answer", reason.to_string()),
+            CloseReason::WrongPeer => ("wrong_peer", reason.to_string()),
+            CloseReason::TimedOut => ("no_answer", reason.to_string()),
             _ => ("failed", reason.to_string()),
         },
         (_, Some(obstacle)) => (obstacle.name(), obstacle.text()),
@@ -243,9 +290,22 @@ fn outcome(attempt: &Attempt, obstacle: Option<Obstacle>) -> (&'static str, Stri
 
 #[cfg(test)]
 mod tests {
-    use peer::CloseReason;
-
     use super::*;
+
+    #[test]
+    fn the_server_is_asked_again_unless_it_has_said_no() {
+        let later = |problem| may_be_asked_later(&AskedRendezvous::NotRegistered(problem));
+        assert!(later(None) && later(Some(RendezvousProblem::NoRoom)));
+        assert!(later(Some(RendezvousProblem::Unreachable("lost".to_owned()))));
+        for refusal in [
+            RendezvousProblem::TokenRefused { status: 407 },
+            RendezvousProblem::Forbidden,
+            RendezvousProblem::NotOffered,
+        ] {
+            assert!(!later(Some(refusal.clone())), "{refusal}");
+        }
+        assert!(!may_be_asked_later(&AskedRendezvous::Registered));
+    }
 
     #[test]
     fn each_address_has_a_name_and_words_for_what_has_become_of_it() {

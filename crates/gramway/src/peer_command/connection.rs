@@ -11,7 +11,7 @@ use peer::{
 use serde_json::{Value, json};
 
 use super::arguments::PeerPlace;
-use super::attempts::{Found, Search};
+use super::attempts::{Found, Network, Search, has_refusal};
 use super::candidates::{self, Candidate};
 use super::reports::Reports;
 use super::stats::milliseconds;
@@ -70,15 +70,25 @@ impl Connection {
         let addresses: Vec<SocketAddr> = candidates.iter().map(|candidate| candidate.address).collect();
         let began = Instant::now();
         let deadline = began + Duration::from_secs(place.timeout.into());
+        let (mut network, mut failed) = (Network::default(), None);
         let (found, tried) = loop {
+            let begun_after = began.elapsed();
             let connecting = endpoint.begin(id, &addresses).map_err(unusable)?;
-            let mut search = Search::new(&connecting, &candidates, reports, is_met, !place.no_lan);
+            let search = Search::new(&connecting, &candidates, reports, is_met, !place.no_lan);
+            let mut search = search.following(network, begun_after);
             let found = search.wait(deadline.saturating_duration_since(Instant::now()));
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || !found.may_be_met_later() {
-                break (found, (search.tried(), search.tried_as_json()));
+            let tried = (search.tried(), search.tried_as_json());
+            // A search that the deadline cuts short knows less than the one before it.
+            if let (Found::Silence, Some(failed)) = (&found, failed.take()) {
+                break failed;
             }
-            thread::sleep(PEER_AGAIN_PAUSE.min(left));
+            if left <= PEER_AGAIN_PAUSE || !found.may_be_met_later() {
+                break (found, tried);
+            }
+            failed = Some((found, tried));
+            network = search.into_network();
+            thread::sleep(PEER_AGAIN_PAUSE);
         };
         let took = began.elapsed();
         let is_unregistered = is_met && blocking::wait_for(Duration::ZERO, endpoint.registered()).is_none();
@@ -268,13 +278,7 @@ impl Why<'_> {
         if self.tried.is_empty() {
             return self.nobody("");
         }
-        let is_refusal = |reason: &CloseReason| {
-            matches!(
-                reason,
-                CloseReason::WrongPeer | CloseReason::ApplicationClosed { .. }
-            )
-        };
-        let code = match failures.iter().any(|failure| is_refusal(&failure.reason)) {
+        let code = match has_refusal(failures) {
             true => Code::Permission,
             false => Code::Unavailable,
         };

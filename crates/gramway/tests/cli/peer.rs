@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Output, Stdio};
 
-use crate::support::{CONFIGURATION, PERMISSION, Place, Program, UNAVAILABLE, USAGE, finish};
+use crate::support::{CONFIGURATION, PERMISSION, Place, Program, UNAVAILABLE, USAGE, dead_link, finish};
 
 fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -137,6 +137,25 @@ fn pings_tell_the_path_and_a_wrong_key_a_refusal_and_silence_are_told_apart() {
         stderr(&nobody).contains("nobody answered within 1 s; tried in this order: 127.0.0.1:"),
         "{}",
         stderr(&nobody)
+    );
+}
+
+/// The server of the link is asked again until the time is over, which another peer at the address is not.
+#[test]
+fn another_peer_at_the_address_is_told_at_once_though_the_server_of_the_link_is_dead() {
+    let place = Place::new();
+    let (_listener, at) = listener(&place, &["--any"]);
+    let (_, address) = at.split_once('@').unwrap();
+    place.write_secret("dead", &dead_link());
+    let nobody = format!("{NOBODY}@{address}");
+    let ping = ["peer", "ping", "--state", "caller", "--timeout", "25", "--no-lan"];
+    let rendezvous = ["--rendezvous-file", "dead", &nobody];
+    let wrong = place.run(&[&ping[..], &rendezvous].concat());
+    assert_eq!(wrong.status.code(), Some(PERMISSION), "{}", stderr(&wrong));
+    assert!(
+        stderr(&wrong).contains("another peer is at this address"),
+        "{}",
+        stderr(&wrong)
     );
 }
 
