@@ -7,8 +7,8 @@ use system_tests::require_root;
 
 use super::table::Table;
 use super::world::{
-    AddressRestricted, FIRST_PORT, FullCone, Open, PortRestricted, Symmetric, World, first_message,
-    meet_directly, meet_relayed,
+    AddressRestricted, FIRST_PORT, FullCone, LOST_TRIES_MAX, Open, PortRestricted, Symmetric, World,
+    first_message, meet_directly, meet_relayed,
 };
 
 /// RDV-2, RDV-3, RDV-7, RDV-8, RDV-11, PEER-19.
@@ -24,6 +24,7 @@ fn all_pairs_of_routers_that_can_be_opened_for_each_other_are_and_the_others_are
         .collect();
     let mut table = Table::new("routers", &head);
     let mut ports = FIRST_PORT..;
+    let mut tries_lost = 0;
     for one in kinds {
         let mut row = vec![format!("{one:?}")];
         for two in kinds {
@@ -41,6 +42,7 @@ fn all_pairs_of_routers_that_can_be_opened_for_each_other_are_and_the_others_are
                 false => meet_directly(&what, &mut ports, ends),
             };
             println!("{what}: {}", met.outcome());
+            tries_lost += met.tries_lost;
             row.push(met.outcome());
             endpoints
                 .iter()
@@ -49,6 +51,10 @@ fn all_pairs_of_routers_that_can_be_opened_for_each_other_are_and_the_others_are
         table.add(row);
     }
     table.finish();
+    assert!(
+        tries_lost <= LOST_TRIES_MAX,
+        "the relay answered first in {tries_lost} tries of pairs that have a direct path"
+    );
 }
 
 /// RDV-3, RDV-7.

@@ -244,6 +244,10 @@ pub(crate) fn route(machine: &Namespace, gateway: &str) {
 /// answer sooner, but not each time.
 const TRIES: usize = 5;
 
+/// In how many tries of all pairs of a table the relay may answer first: a machine that is busy has it so now and then,
+/// a relay that is asked too early much more often.
+pub(crate) const LOST_TRIES_MAX: usize = 6;
+
 /// How two peers met.
 pub(crate) struct Met {
     /// From the call to the first message in the callee's program.
@@ -252,6 +256,8 @@ pub(crate) struct Met {
     pub(crate) ends: [Peer; 2],
     /// The relay answered the caller first.
     pub(crate) is_by_relay: bool,
+    /// In how many tries before it did so, though there is a direct path.
+    pub(crate) tries_lost: usize,
 }
 
 impl Met {
@@ -279,6 +285,7 @@ pub(crate) fn meet(caller: &Endpoint, callee: &Endpoint, limit: Duration) -> Opt
         took,
         ends: [peer, incoming],
         is_by_relay: winner.source == AddressSource::Relay,
+        tries_lost: 0,
     })
 }
 
@@ -304,13 +311,15 @@ pub(crate) fn meet_directly(
     for port in ports.take(TRIES) {
         let endpoints = ends(port);
         let met = meet(&endpoints[0], &endpoints[1], PROGRAM_LIMIT);
-        let met = met.unwrap_or_else(|| panic!("{what}: not connected"));
+        let mut met = met.unwrap_or_else(|| panic!("{what}: not connected"));
         wait_until(&format!("{what}: a direct path"), PROGRAM_LIMIT, || {
             met.ends.iter().all(|end| !is_relayed(end))
         });
         if !met.is_by_relay {
+            met.tries_lost = outcomes.len();
             return (met, endpoints);
         }
+        println!("{what}: the relay answered first: {}", met.outcome());
         outcomes.push(met.outcome());
         endpoints
             .iter()
