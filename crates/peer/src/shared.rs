@@ -268,6 +268,8 @@ impl State {
     }
 
     /// The endpoint closes: all peers are told, and then the rendezvous, which relays to some of them.
+    /// Nobody acknowledges that: where the way to the rendezvous is full, e.g. of a stream, what tells a relayed peer
+    /// may be lost there or come too late, and that peer then waits for its idle timeout.
     pub(crate) fn close(&mut self, now: Instant, code: u32, reason: &[u8]) {
         self.is_closed = true;
         self.peers.close_all(now, code, reason);
