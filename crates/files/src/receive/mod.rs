@@ -15,6 +15,7 @@ mod ordered;
 mod placing;
 mod plan;
 mod shared;
+mod synced;
 mod tcp;
 mod write_back;
 
@@ -48,6 +49,7 @@ use hands::Hands;
 use placing::Placing;
 use plan::Planner;
 use shared::{Receiving, State};
+use synced::Synced;
 use write_back::WriteBack;
 
 /// Receives from a peer that calls [`crate::send()`], and returns when everything is in its place; waits on this
@@ -73,6 +75,7 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
         outbox: Outbox::default(),
         progress: progress.clone(),
         write_back: WriteBack::default(),
+        synced: Synced::default(),
         placing: Placing::default(),
         bell: Bell::default(),
         listening: Listening::default(),
@@ -104,7 +107,11 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
                 file::Incoming::distrust(file);
                 receiving.fail_file(file, shared::reason_of(error), &shared::sentence(error), true);
             };
-            receiving.write_back.run(failed, || receiving.sync());
+            receiving.write_back.run(failed, || {
+                if let Err(error) = receiving.sync() {
+                    receiving.end_by(error);
+                }
+            });
         });
         for _ in 0..PLACING_THREADS {
             scope.spawn(|| receiving.placing.run(|file| receiving.place(file)));
@@ -196,14 +203,22 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
 }
 
 impl Receiving {
-    /// Has the disk take all that was written. It tells of a failure once, so that this ends the transfer.
-    fn sync(&self) {
-        if let Some(destination) = &self.destination
-            && let Err(error) = destination.sync()
-        {
-            let path = destination.path().to_owned();
-            self.end_by(TransferError::Destination { path, error });
-        }
+    /// Has the disk take all that was written.
+    fn sync(&self) -> Result<(), TransferError> {
+        let Some(destination) = &self.destination else {
+            return Ok(());
+        };
+        let synced = self.synced.ask(|| destination.sync());
+        synced.map_err(|error| TransferError::Destination {
+            path: destination.path().to_owned(),
+            error,
+        })
+    }
+
+    /// What ends the transfer, where something does.
+    fn take_fatal(&self) -> Result<(), TransferError> {
+        let mut fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner);
+        fatal.take().map_or(Ok(()), Err)
     }
 }
 
@@ -304,15 +319,7 @@ impl Conversation<'_, '_> {
             if self.receiving.progress.is_cancelled() {
                 return Err(TransferError::Cancelled);
             }
-            if let Some(error) = self
-                .receiving
-                .fatal
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take()
-            {
-                return Err(error);
-            }
+            self.receiving.take_fatal()?;
             if !self.receiving.outbox.has_room_within(TURN) {
                 continue;
             }
@@ -330,13 +337,12 @@ impl Conversation<'_, '_> {
                     if !self.receiving.state().manifest.is_done() {
                         return Err(broken("it ended before everything had come"));
                     }
-                    if let Some(destination) = self.receiving.destination.as_ref().filter(|_| self.writes()) {
+                    if self.writes() {
                         // Who is told that all is stored may remove the source.
-                        let path = destination.path().to_owned();
-                        destination
-                            .sync()
-                            .map_err(|error| TransferError::Destination { path, error })?;
+                        self.receiving.sync()?;
                     }
+                    // What came up since this turn began.
+                    self.receiving.take_fatal()?;
                     let totals = self.receiving.state().totals;
                     self.receiving.outbox.push(&Message::Done(totals));
                     return Ok(());

@@ -17,6 +17,7 @@ use files_proto::{Attribute, EntryId, FailReason, Ranges, SkipReason};
 use super::file::Incoming;
 use super::hands::Hands;
 use super::placing::Placing;
+use super::synced::Synced;
 use super::write_back::WriteBack;
 use crate::carrier::Sockets;
 use crate::carrier::tcp::Listening;
@@ -32,6 +33,8 @@ pub(super) struct Receiving {
     pub(super) outbox: Outbox,
     pub(super) progress: Progress,
     pub(super) write_back: WriteBack,
+    /// What the disk has said so far.
+    pub(super) synced: Synced,
     pub(super) placing: Placing,
     /// Something has come for the thread that hears the sender.
     pub(super) bell: Bell,

@@ -1,0 +1,65 @@
+//! What a file system says of everything that it was to put on disk. It tells of a failure once to each open file, to
+//! whoever asks first, so that what one was told is remembered for all who ask afterwards: who says that everything is
+//! on disk does not say so past an error that another one has heard (FILE-42).
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+#[derive(Default)]
+pub(super) struct Synced(Mutex<Option<Failure>>);
+
+struct Failure {
+    kind: io::ErrorKind,
+    code: Option<i32>,
+    text: String,
+}
+
+impl Synced {
+    /// Asks by `sync`, one after another; after a failure it fails for good.
+    pub(super) fn ask(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let mut failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if failed.is_none() {
+            *failed = sync().err().map(|error| Failure {
+                kind: error.kind(),
+                code: error.raw_os_error(),
+                text: error.to_string(),
+            });
+        }
+        match &*failed {
+            None => Ok(()),
+            Some(Failure { code: Some(code), .. }) => Err(io::Error::from_raw_os_error(*code)),
+            Some(Failure { kind, text, .. }) => Err(io::Error::new(*kind, text.clone())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    /// FILE-42: the disk tells the first who asks, and that one has not passed it on when the last one asks.
+    #[test]
+    fn a_failure_that_another_thread_is_told_of_is_the_last_ones_as_well() {
+        let synced = &Synced::default();
+        let (told, asked) = mpsc::channel();
+        let (let_go, held) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            let first = scope.spawn(move || {
+                synced.ask(|| {
+                    told.send(()).unwrap();
+                    held.recv().unwrap();
+                    Err(io::Error::from_raw_os_error(5))
+                })
+            });
+            asked.recv().unwrap();
+            let last = scope.spawn(move || synced.ask(|| Ok(())));
+            let_go.send(()).unwrap();
+            assert!(first.join().unwrap().is_err());
+            assert_eq!(last.join().unwrap().unwrap_err().raw_os_error(), Some(5));
+        });
+        assert!(synced.ask(|| Ok(())).is_err());
+    }
+}
