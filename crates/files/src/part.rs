@@ -68,12 +68,17 @@ impl Destination {
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`]: another receive writes it.
     pub(crate) fn clear(&self, path: &Path) -> io::Result<()> {
-        if self.existing(path)?.is_none() {
-            return Ok(());
+        match self.claim(path)? {
+            // Held until it is gone.
+            Some(_claimed) => self.remove(path),
+            None => match self.existing(path)? {
+                // One that has come since is another receive's.
+                Some(found) if found.kind == Kind::File => Err(busy()),
+                // What lies there by this name, and is no part.
+                Some(_) => self.remove(path),
+                None => Ok(()),
+            },
         }
-        // Held until it is gone.
-        let _claimed = self.claim(path)?;
-        self.remove(path)
     }
 
     /// Puts a claimed part in its place.
