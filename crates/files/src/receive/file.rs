@@ -494,6 +494,8 @@ impl Incoming {
                 named(&file);
                 part.destination
                     .place(&file, &target.part, &target.path, target.replaces)?;
+                // Others may hold this for long: what is open, and claimed, ends here.
+                *part.open.lock().unwrap_or_else(PoisonError::into_inner) = Opened::Closed(None);
                 if self.state().journal.take().is_some() {
                     part.destination.remove(&target.journal)?;
                 }

@@ -54,6 +54,22 @@ fn a_thread_that_comes_late_to_a_file_that_failed_takes_nothing_away() {
     );
 }
 
+/// Whoever still has it, as one that waits for the disk.
+#[test]
+fn a_file_in_its_place_is_neither_open_nor_claimed() {
+    let directory = tempfile::tempdir().unwrap();
+    let destination = Arc::new(Destination::open(directory.path()).unwrap());
+    let bytes = vec![7; 1 << 20];
+    let output = Output::Part(Part::new(&destination, None));
+    let file = Incoming::new(target(1 << 20), output, &BTreeMap::new());
+    file.store(&chunk(0, &bytes), &bytes).unwrap();
+    file.place(|_| ()).unwrap();
+    assert!(destination.claim(Path::new("file")).unwrap().is_some());
+    file.sync().unwrap();
+    file.abandon(FailReason::NoSpace);
+    assert!(directory.path().join("file").exists());
+}
+
 /// A pipe whose reader takes something when it is let.
 struct Held(Sender<usize>, Receiver<()>);
 
