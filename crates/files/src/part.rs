@@ -95,6 +95,39 @@ impl Destination {
         }
     }
 
+    /// Removes the part at `part` and the journal beside it, or a journal alone, where they are.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`]: another receive writes them; then both stay.
+    pub(crate) fn clear_both(&self, part: &Path, journal: &Path) -> io::Result<()> {
+        if self.existing(journal)?.is_none() {
+            return self.clear(part);
+        }
+        // Whoever has the part has the journal; nobody begins one meanwhile.
+        let claimed = match self.claim(part)? {
+            Some(claimed) => claimed,
+            None => self.create_part(part)?,
+        };
+        match self.discard_both(&claimed, part, journal) {
+            true => Ok(()),
+            false => Err(busy()),
+        }
+    }
+
+    /// Removes a journal that has no part.
+    pub(crate) fn clear_journal(&self, part: &Path, journal: &Path) -> io::Result<()> {
+        match (self.existing(part)?, self.existing(journal)?) {
+            (None, Some(_)) => self.clear_both(part, journal),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes a claimed part with its journal, that one first: without the part it might be another receive's. Both
+    /// stay where the part's name is another's by now; whether it did.
+    pub(crate) fn discard_both(&self, part: &File, path: &Path, journal: &Path) -> bool {
+        self.has_name(part, path).unwrap_or(false) && self.remove(journal).is_ok() && self.discard(part, path)
+    }
+
     /// Removes a claimed part, unless its name is another receive's by now; whether it did.
     pub(crate) fn discard(&self, part: &File, path: &Path) -> bool {
         // What cannot be removed lies there, by a name that tells what it is.
@@ -102,7 +135,7 @@ impl Destination {
     }
 
     /// Whether `path` leads to this open file.
-    fn has_name(&self, file: &File, path: &Path) -> io::Result<bool> {
+    pub(crate) fn has_name(&self, file: &File, path: &Path) -> io::Result<bool> {
         let ours = fstat(file)?;
         let (directory, name) = self.parent(path)?;
         match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -179,6 +212,33 @@ mod tests {
         assert!(!destination.discard(&first, part));
         assert_eq!(fs::read(directory.path().join(part)).unwrap(), b"the other's");
         assert!(!directory.path().join("file").exists());
+    }
+
+    /// FILE-24.
+    #[test]
+    fn a_journal_is_removed_by_who_may_write_its_part_alone() {
+        let (directory, destination) = destination();
+        let (part, journal) = (Path::new(".file.part"), Path::new(".file.state"));
+        let there = || fs::read_dir(directory.path()).unwrap().count();
+        let first = destination.create_part(part).unwrap();
+        fs::write(directory.path().join(journal), "chunks").unwrap();
+        assert!(is_busy(destination.clear_both(part, journal)));
+        destination.clear_journal(part, journal).unwrap();
+        assert_eq!(there(), 2);
+        // Of one that is another's by now, nothing is removed.
+        fs::rename(directory.path().join(part), directory.path().join("moved")).unwrap();
+        fs::write(directory.path().join(part), "the other's").unwrap();
+        assert!(!destination.discard_both(&first, part, journal));
+        assert_eq!(there(), 3);
+        drop(first);
+        destination.clear_both(part, journal).unwrap();
+        assert_eq!(there(), 1);
+        // A journal alone, of a transfer that was killed right after its end.
+        fs::write(directory.path().join(journal), "chunks").unwrap();
+        destination.clear_journal(part, journal).unwrap();
+        assert_eq!(there(), 1);
+        destination.clear_both(part, journal).unwrap();
+        assert_eq!(there(), 1);
     }
 
     #[test]

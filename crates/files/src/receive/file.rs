@@ -496,10 +496,11 @@ impl Incoming {
                     .place(&file, &target.part, &target.path, target.replaces)?;
                 // Others may hold this for long: what is open, and claimed, ends here.
                 *part.open.lock().unwrap_or_else(PoisonError::into_inner) = Opened::Closed(None);
-                if self.state().journal.take().is_some() {
-                    part.destination.remove(&target.journal)?;
-                }
-                Ok(())
+                let journal = self.state().journal.take();
+                // The part's name is free, and by now another receive may have one there.
+                journal.map_or(Ok(()), |journal| {
+                    journal.remove(&part.destination, &target.journal)
+                })
             }
             Output::Stdout(ordered) => ordered.flush(),
         }
@@ -520,9 +521,9 @@ impl Incoming {
         // What was never claimed may be another receive's.
         if let Opened::Open(file) | Opened::Closed(Some(file)) = opened
             && is_useless
-            && part.destination.discard(&file, &self.target.part)
         {
-            let _ = part.destination.remove(&self.target.journal);
+            part.destination
+                .discard_both(&file, &self.target.part, &self.target.journal);
         }
     }
 }

@@ -72,6 +72,14 @@ impl JournalFile {
         reader.finish().ok()
     }
 
+    /// Removes it, unless its name is another one's by now.
+    pub(super) fn remove(&self, destination: &Destination, path: &Path) -> io::Result<()> {
+        match destination.has_name(&self.file, path)? {
+            true => destination.remove(path),
+            false => Ok(()),
+        }
+    }
+
     /// All at once: a kill leaves all of them or none.
     fn append(&mut self, records: &[Record]) -> io::Result<()> {
         let mut bytes = Vec::new();

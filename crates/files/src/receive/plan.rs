@@ -308,7 +308,8 @@ impl Planner<'_> {
         let size = entry.size();
         if size > CHUNK_BYTES && !self.options.dry_run {
             // Of a transfer that was killed right after its end; nothing is lost where it stays.
-            let _ = destination.remove(&beside(path).1);
+            let (part, journal) = beside(path);
+            let _ = destination.clear_journal(&part, &journal);
         }
         if matches!(entry.kind, Kind::File { .. }) && !self.options.dry_run {
             let attributes = self.attributes(entry);
@@ -580,11 +581,10 @@ impl Planner<'_> {
         let (part, journal) = beside(path);
         if !self.is_in_new_directory(entry) {
             // Of a transfer that was killed when it was a large one. What stays has a name that tells what it is.
-            match destination.clear(&part) {
+            match destination.clear_both(&part, &journal) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
                 Ok(()) | Err(_) => {}
             }
-            let _ = destination.remove(&journal);
         }
         let small = Small {
             path: path.to_owned(),

@@ -54,6 +54,24 @@ fn a_thread_that_comes_late_to_a_file_that_failed_takes_nothing_away() {
     );
 }
 
+/// FILE-24.
+#[test]
+fn a_file_that_gets_its_place_leaves_alone_what_another_receive_has_begun_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let destination = Arc::new(Destination::open(directory.path()).unwrap());
+    let bytes = vec![7; 1 << 20];
+    let output = Output::Part(Part::new(&destination, None));
+    let file = Incoming::new(target(2 << 20), output, &BTreeMap::new());
+    file.store(&chunk(0, &bytes), &bytes).unwrap();
+    let journal = directory.path().join(".journal");
+    file.place(|_| {
+        fs::remove_file(&journal).unwrap();
+        fs::write(&journal, "the other's").unwrap();
+    })
+    .unwrap();
+    assert_eq!(fs::read(&journal).unwrap(), b"the other's");
+}
+
 /// Whoever still has it, as one that waits for the disk.
 #[test]
 fn a_file_in_its_place_is_neither_open_nor_claimed() {
