@@ -160,11 +160,7 @@ impl Incoming {
             Opened::NotYet => {}
         }
         let Target {
-            part: path,
-            journal,
-            size,
-            modified,
-            ..
+            part: path, journal, ..
         } = &self.target;
         let destination = &part.destination;
         let file = match part.kept_journal_bytes {
@@ -177,28 +173,44 @@ impl Incoming {
                 }
                 file
             }
-            None => {
-                let file = destination.create_part(path)?;
-                // What would claim that something is in the part.
-                destination.remove(journal)?;
-                file
-            }
+            None => destination.create_part(path)?,
         };
-        if let Some(size) = *size {
-            file.set_len(size)?;
-        }
-        let journal = match (part.kept_journal_bytes, size) {
-            (Some(bytes), _) => Some(JournalFile::go_on(destination, journal, bytes)?),
-            // One chunk is nothing to go on with.
-            (None, Some(size)) if *size > CHUNK_BYTES => {
-                Some(JournalFile::create(destination, journal, *size, *modified)?)
+        let begun = self.begin_part(part, &file).inspect_err(|_| {
+            if part.kept_journal_bytes.is_none() {
+                // Nothing is in it to go on with.
+                destination.discard_both(&file, path, journal);
             }
-            _ => None,
-        };
-        self.state().journal = journal;
+        });
+        self.state().journal = begun?;
         let file = Arc::new(file);
         *open = Opened::Open(Arc::clone(&file));
         Ok(file)
+    }
+
+    /// Gives a claimed part its size and, where it is to have one, its journal.
+    fn begin_part(&self, part: &Part, file: &File) -> io::Result<Option<JournalFile>> {
+        let destination = &part.destination;
+        let Target {
+            journal,
+            size,
+            modified,
+            ..
+        } = &self.target;
+        if part.kept_journal_bytes.is_none() {
+            // What would claim that something is in the part.
+            destination.remove(journal)?;
+        }
+        if let Some(size) = *size {
+            file.set_len(size)?;
+        }
+        match (part.kept_journal_bytes, size) {
+            (Some(bytes), _) => JournalFile::go_on(destination, journal, bytes).map(Some),
+            // One chunk is nothing to go on with.
+            (None, Some(size)) if *size > CHUNK_BYTES => {
+                JournalFile::create(destination, journal, *size, *modified).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Chunks that are missing.

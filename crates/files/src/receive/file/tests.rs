@@ -54,6 +54,20 @@ fn a_thread_that_comes_late_to_a_file_that_failed_takes_nothing_away() {
     );
 }
 
+#[test]
+fn what_cannot_be_begun_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let destination = Arc::new(Destination::open(directory.path()).unwrap());
+    let bytes = vec![7; 1 << 20];
+    let output = Output::Part(Part::new(&destination, None));
+    // No file system takes a file of this size.
+    let file = Incoming::new(target(1 << 63), output, &BTreeMap::new());
+    let stored = file.store(&chunk(0, &bytes), &bytes);
+    assert!(matches!(stored, Err(StoreError::Write(_))), "{stored:?}");
+    file.abandon(FailReason::Limit);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
 /// FILE-24.
 #[test]
 fn a_file_that_gets_its_place_leaves_alone_what_another_receive_has_begun_there() {
