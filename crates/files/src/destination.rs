@@ -88,6 +88,9 @@ const UNFINISHED_MODE: u32 = 0o1700;
 /// Bits that the owner of a directory needs to fill it.
 const OWNER_BITS: u32 = 0o700;
 
+/// Bits that the owner of a part needs to go on with it.
+const PART_BITS: u32 = 0o600;
+
 /// A directory to write to.
 pub(crate) struct Destination {
     root: Arc<OwnedFd>,
@@ -333,8 +336,28 @@ impl Destination {
 
     /// Mode, within what the user allows, and time of what is open. No file becomes one that runs as its owner.
     pub(crate) fn finish(&self, file: BorrowedFd<'_>, mode: u32, modified: i64) -> io::Result<()> {
-        fchmod(file, Mode::from_raw_mode(mode & 0o777 & !self.umask))?;
+        fchmod(file, Mode::from_raw_mode(self.permissions(mode)))?;
         Ok(futimens(file, &times(modified))?)
+    }
+
+    /// The same of a part, which its owner can open as long as it is one: [`Self::restrict`] does the rest.
+    pub(crate) fn finish_part(&self, part: BorrowedFd<'_>, mode: u32, modified: i64) -> io::Result<()> {
+        let mode = self.permissions(mode) | PART_BITS;
+        fchmod(part, Mode::from_raw_mode(mode))?;
+        Ok(futimens(part, &times(modified))?)
+    }
+
+    /// Takes from a part that has its place what only a part needs. After a kill in between, [`Self::adopt`] does so.
+    pub(crate) fn restrict(&self, file: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
+        let mode = self.permissions(mode);
+        match mode & PART_BITS {
+            PART_BITS => Ok(()),
+            _ => Ok(fchmod(file, Mode::from_raw_mode(mode))?),
+        }
+    }
+
+    fn permissions(&self, mode: u32) -> u32 {
+        mode & 0o777 & !self.umask
     }
 
     /// Gives a file that has the offered bytes what it lacks of the mode, within what the user allows, the time and the
@@ -349,7 +372,7 @@ impl Destination {
         let Some(found) = self.existing(path)?.filter(|found| found.kind == Kind::File) else {
             return Ok(());
         };
-        let mode = mode & 0o777 & !self.umask;
+        let mode = self.permissions(mode);
         let (has_mode, has_time) = (found.mode & 0o777 == mode, same_time(found.modified, modified));
         if has_mode && has_time && attributes.is_empty() {
             return Ok(());

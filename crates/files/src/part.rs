@@ -24,10 +24,14 @@ impl Destination {
             return Ok(None);
         }
         let file = match self.write(path) {
-            // It was complete but for its name, and has the mode of its source.
+            // Its mode was changed, or it is another version's that was complete but for its name.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 let file = self.read(path)?;
-                lock(&file)?;
+                // Of what is open to read alone, network file systems have no exclusive lock.
+                try_lock(&file, FlockOperation::NonBlockingLockShared)?;
+                if !self.has_name(&file, path)? {
+                    return Err(busy());
+                }
                 fchmod(&file, Mode::from_raw_mode(0o600))?;
                 drop(file);
                 self.write(path)
@@ -147,7 +151,11 @@ impl Destination {
 }
 
 fn lock(file: &File) -> io::Result<()> {
-    match retry_on_intr(|| flock(file, FlockOperation::NonBlockingLockExclusive)) {
+    try_lock(file, FlockOperation::NonBlockingLockExclusive)
+}
+
+fn try_lock(file: &File, operation: FlockOperation) -> io::Result<()> {
+    match retry_on_intr(|| flock(file, operation)) {
         Err(Errno::WOULDBLOCK) => Err(busy()),
         // A file system without locks is no reason to have no file.
         Ok(()) | Err(_) => Ok(()),

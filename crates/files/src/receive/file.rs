@@ -496,7 +496,7 @@ impl Incoming {
                 }
                 part.destination.attribute(&*file, &target.attributes);
                 part.destination
-                    .finish(file.as_fd(), target.mode, target.modified)?;
+                    .finish_part(file.as_fd(), target.mode, target.modified)?;
                 *part.open.lock().unwrap_or_else(PoisonError::into_inner) =
                     Opened::Closed(Some(Arc::clone(&file)));
                 if self.state().journal.is_some() {
@@ -506,6 +506,7 @@ impl Incoming {
                 named(&file);
                 part.destination
                     .place(&file, &target.part, &target.path, target.replaces)?;
+                part.destination.restrict(file.as_fd(), target.mode)?;
                 // Others may hold this for long: what is open, and claimed, ends here.
                 *part.open.lock().unwrap_or_else(PoisonError::into_inner) = Opened::Closed(None);
                 let journal = self.state().journal.take();

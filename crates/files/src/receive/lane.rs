@@ -292,6 +292,7 @@ fn write_small(
         && let Some(file) = destination.create_unnamed(&small.path)?
     {
         fill(destination, &file, small, bytes)?;
+        destination.finish(file.as_fd(), small.mode, small.modified)?;
         named(&file);
         if destination.name(file.as_fd(), &small.path)? {
             return Ok(());
@@ -299,17 +300,19 @@ fn write_small(
     }
     let file = destination.create_part(&small.part)?;
     fill(destination, &file, small, bytes)
+        .and_then(|()| destination.finish_part(file.as_fd(), small.mode, small.modified))
         .inspect(|()| named(&file))
         .and_then(|()| destination.place(&file, &small.part, &small.path, small.replaces))
         .inspect_err(|_| {
             destination.discard(&file, &small.part);
-        })
+        })?;
+    destination.restrict(file.as_fd(), small.mode)
 }
 
 fn fill(destination: &Destination, mut file: &File, small: &Small, bytes: &[u8]) -> std::io::Result<()> {
     file.write_all(bytes)?;
     destination.attribute(file, &small.attributes);
-    destination.finish(file.as_fd(), small.mode, small.modified)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
@@ -84,6 +85,28 @@ fn a_file_that_gets_its_place_leaves_alone_what_another_receive_has_begun_there(
     })
     .unwrap();
     assert_eq!(fs::read(&journal).unwrap(), b"the other's");
+}
+
+/// Killed before it has its place, it could not be gone on with otherwise.
+#[test]
+fn a_part_keeps_the_bits_by_which_its_owner_opens_it_until_it_has_its_place() {
+    for mode in [0o000, 0o200, 0o444, 0o640] {
+        let directory = tempfile::tempdir().unwrap();
+        let destination = Arc::new(Destination::open(directory.path()).unwrap());
+        let bytes = vec![7; 1 << 20];
+        let output = Output::Part(Part::new(&destination, None));
+        let target = Target {
+            mode,
+            ..target(1 << 20)
+        };
+        let file = Incoming::new(target, output, &BTreeMap::new());
+        file.store(&chunk(0, &bytes), &bytes).unwrap();
+        let mode_of = |metadata: fs::Metadata| metadata.permissions().mode() & 0o777;
+        file.place(|file| assert_eq!(mode_of(file.metadata().unwrap()) & 0o600, 0o600))
+            .unwrap();
+        let placed = fs::metadata(directory.path().join("file")).unwrap();
+        assert_eq!(mode_of(placed), mode & !crate::processor::umask());
+    }
 }
 
 /// Whoever still has it, as one that waits for the disk.
