@@ -74,6 +74,10 @@ impl Receiving {
     /// the question.
     pub(super) fn compare(&self, asked: Asked) -> Option<Compared> {
         let destination = self.destination.as_ref()?;
+        if self.is_over() {
+            // Nobody waits for what is asked still.
+            return None;
+        }
         match &asked.question {
             Question::Chunks {
                 file,
@@ -96,7 +100,7 @@ impl Receiving {
             Question::Missing { known, path } => Some(Compared {
                 entry: asked.entry,
                 is_same: false,
-                missing: Some(missing(
+                missing: Some(self.missing(
                     destination.read(path).ok().as_ref(),
                     asked.size,
                     known,
@@ -132,6 +136,32 @@ impl Receiving {
     fn is_there(&self, file: &File, index: u64, address: &Address, is_only: bool, bytes: &mut [u8]) -> bool {
         self.progress.add(Counter::BytesHashed, bytes.len() as u64);
         read_verified(file, index, address, is_only, bytes)
+    }
+
+    /// Bytes of the chunks that are neither known nor at their place in a file.
+    fn missing(
+        &self,
+        file: Option<&File>,
+        size: u64,
+        known: &BTreeMap<u64, Address>,
+        addresses: &[Address],
+    ) -> u64 {
+        let mut bytes = vec![0; usize::try_from(size.min(CHUNK_BYTES)).unwrap_or(0)];
+        let is_only = addresses.len() == 1;
+        let mut missing = 0;
+        for (index, address) in (0..).zip(addresses) {
+            if self.is_over() {
+                break;
+            }
+            let length = chunk_length(size, index);
+            let bytes = &mut bytes[..usize::try_from(length).unwrap_or(0)];
+            let is_there = known.get(&index) == Some(address)
+                || file.is_some_and(|file| self.is_there(file, index, address, is_only, bytes));
+            if !is_there {
+                missing += length;
+            }
+        }
+        missing
     }
 
     /// Reads what is in a part, forgets what the disk has damaged of it, and tells that (FILE-26).
@@ -221,23 +251,6 @@ impl Receiving {
         }
         self.want(file);
     }
-}
-
-/// Bytes of the chunks that are neither known nor at their place in a file.
-fn missing(file: Option<&File>, size: u64, known: &BTreeMap<u64, Address>, addresses: &[Address]) -> u64 {
-    let mut bytes = vec![0; usize::try_from(size.min(CHUNK_BYTES)).unwrap_or(0)];
-    let mut is_there = |index: u64, address: &Address| {
-        let length = usize::try_from(chunk_length(size, index)).unwrap_or(0);
-        known.get(&index) == Some(address)
-            || file.is_some_and(|file| {
-                read_verified(file, index, address, addresses.len() == 1, &mut bytes[..length])
-            })
-    };
-    let chunks = (0..).zip(addresses);
-    chunks
-        .filter(|(index, address)| !is_there(*index, address))
-        .map(|(index, _)| chunk_length(size, index))
-        .sum()
 }
 
 /// Takes a chunk where it has this address.
