@@ -39,8 +39,8 @@ pub(super) enum Question {
     Missing {
         /// Those that a part has.
         known: BTreeMap<u64, Address>,
-        /// Where others may be.
-        path: PathBuf,
+        /// Where others may be, in the order in which they are looked at.
+        paths: Vec<PathBuf>,
     },
     /// Whether a file here is the same.
     Same { path: PathBuf },
@@ -97,15 +97,10 @@ impl Receiving {
                 }
                 None
             }
-            Question::Missing { known, path } => Some(Compared {
+            Question::Missing { known, paths } => Some(Compared {
                 entry: asked.entry,
                 is_same: false,
-                missing: Some(self.missing(
-                    destination.read(path).ok().as_ref(),
-                    asked.size,
-                    known,
-                    &asked.addresses,
-                )),
+                missing: Some(self.missing(&opened(destination, paths), asked.size, known, &asked.addresses)),
                 addresses: Vec::new(),
             }),
             Question::Same { path } => Some(Compared {
@@ -138,10 +133,10 @@ impl Receiving {
         read_verified(file, index, address, is_only, bytes)
     }
 
-    /// Bytes of the chunks that are neither known nor at their place in a file.
+    /// Bytes of the chunks that are neither known nor at their place in one of these files.
     fn missing(
         &self,
-        file: Option<&File>,
+        files: &[File],
         size: u64,
         known: &BTreeMap<u64, Address>,
         addresses: &[Address],
@@ -156,7 +151,9 @@ impl Receiving {
             let length = chunk_length(size, index);
             let bytes = &mut bytes[..usize::try_from(length).unwrap_or(0)];
             let is_there = known.get(&index) == Some(address)
-                || file.is_some_and(|file| self.is_there(file, index, address, is_only, bytes));
+                || files
+                    .iter()
+                    .any(|file| self.is_there(file, index, address, is_only, bytes));
             if !is_there {
                 missing += length;
             }
@@ -251,6 +248,14 @@ impl Receiving {
         }
         self.want(file);
     }
+}
+
+/// Those of these files that can be read.
+fn opened(destination: &Destination, paths: &[PathBuf]) -> Vec<File> {
+    paths
+        .iter()
+        .filter_map(|path| destination.read(path).ok())
+        .collect()
 }
 
 /// Takes a chunk where it has this address.

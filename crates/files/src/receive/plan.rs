@@ -153,25 +153,25 @@ impl Planner<'_> {
             Ok(part) => kept(destination, &target, &part, size, &self.receiving.progress),
             Err(_) => Kept::Nothing,
         };
-        let (known, kept) = match kept {
+        let mut known = BTreeMap::new();
+        // What the run would look at, and no more.
+        let paths: Vec<PathBuf> = match kept {
             Kept::Same { journal, is_damaged } if !is_damaged && !self.options.checksum => {
-                (journal.chunks, None)
+                known = journal.chunks;
+                candidate.into_iter().collect()
             }
-            Kept::Same { .. } | Kept::Other => (BTreeMap::new(), Some(target.part)),
-            Kept::Nothing => (
-                BTreeMap::new(),
-                self.elsewhere.find(destination, size, entry.modified_ns),
-            ),
+            Kept::Same { .. } => [target.part].into_iter().chain(candidate).collect(),
+            Kept::Other => vec![candidate.unwrap_or(target.part)],
+            Kept::Nothing => candidate
+                .or_else(|| self.elsewhere.find(destination, size, entry.modified_ns))
+                .into_iter()
+                .collect(),
         };
-        let Some(candidate) = candidate.or(kept) else {
+        let Some(candidate) = paths.first().cloned() else {
             let there: u64 = known.keys().map(|index| chunk_length(size, *index)).sum();
             return self.offer(entry, &path, size.saturating_sub(there));
         };
-        let question = Question::Missing {
-            known,
-            path: candidate.clone(),
-        };
-        self.ask(entry.id, size, question);
+        self.ask(entry.id, size, Question::Missing { known, paths });
         self.unsure.insert(
             entry.id,
             Unsure {

@@ -258,13 +258,22 @@ fn what_is_there_by_another_time_is_not_stored_twice_and_chunks_of_what_differs_
 
 #[test]
 fn a_dry_run_tells_of_each_file_what_would_be_sent_and_that_is_sent() {
-    for rule in [OnConflict::Overwrite, OnConflict::Rename] {
+    for (rule, checksum) in [
+        (OnConflict::Overwrite, false),
+        (OnConflict::Rename, false),
+        (OnConflict::Overwrite, true),
+    ] {
         let mut trial = Trial::new();
         trial.receive.on_conflict = rule;
+        trial.receive.checksum = checksum;
         fs::write(trial.from("partly"), random(1, 30 * MIB)).unwrap();
         trial.send.limit = Some(20 << 20);
         let there = trial.cut_after(6 << 20).snapshot().bytes_done;
         trial.send.limit = None;
+        if checksum {
+            // The part is read, and what is in the place of the file as well.
+            fs::write(trial.to("partly"), "another one").unwrap();
+        }
         let mut bytes = random(2, 4 * MIB + 9);
         fs::write(trial.to("differs"), &bytes).unwrap();
         fs::write(trial.to("touched"), &bytes).unwrap();
@@ -297,7 +306,7 @@ fn a_dry_run_tells_of_each_file_what_would_be_sent_and_that_is_sent() {
             what("new", 3),
             what("partly", (30 << 20) - there),
         ];
-        if matches!(trial.receive.on_conflict, OnConflict::Overwrite) {
+        if !checksum && matches!(trial.receive.on_conflict, OnConflict::Overwrite) {
             // It is replaced by its own bytes.
             expected.push(what("touched", 0));
         }
