@@ -86,7 +86,7 @@ impl Receiving {
             } => {
                 let counted = file.forget_others(&asked.addresses).and_then(|()| {
                     if *checks_part {
-                        self.check_part(destination, file, &asked.addresses)?;
+                        self.check_part(file, &asked.addresses)?;
                     }
                     self.count_there(file);
                     Ok(())
@@ -162,14 +162,10 @@ impl Receiving {
     }
 
     /// Reads what is in a part, forgets what the disk has damaged of it, and tells that (FILE-26).
-    fn check_part(
-        &self,
-        destination: &Destination,
-        file: &Incoming,
-        addresses: &[Address],
-    ) -> io::Result<()> {
+    fn check_part(&self, file: &Incoming, addresses: &[Address]) -> io::Result<()> {
+        let Some(part) = file.open()? else { return Ok(()) };
         let target = &file.target;
-        let (part, size) = (destination.read(&target.part)?, target.size.unwrap_or(0));
+        let size = target.size.unwrap_or(0);
         let mut bytes = vec![0; usize::try_from(size.min(CHUNK_BYTES)).unwrap_or(0)];
         let (mut damaged, mut damaged_bytes) = (Vec::new(), 0);
         for (index, address) in (0..).zip(addresses) {

@@ -432,10 +432,11 @@ impl Incoming {
         self.state().have = Ranges::new();
     }
 
-    fn open(&self) -> io::Result<()> {
+    /// The part, claimed; `None` on the way to standard output.
+    pub(super) fn open(&self) -> io::Result<Option<Arc<File>>> {
         match &self.output {
-            Output::Part(part) => self.file(part).map(drop),
-            Output::Stdout(_) => Ok(()),
+            Output::Part(part) => self.file(part).map(Some),
+            Output::Stdout(_) => Ok(None),
         }
     }
 
