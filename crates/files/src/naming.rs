@@ -63,7 +63,10 @@ impl Destination {
         if let Some(rules) = answers.get(&device) {
             return *rules;
         }
-        let rules = ask(&directory, known);
+        let Some(rules) = ask(&directory, known) else {
+            // Another directory of it may answer.
+            return known;
+        };
         if answers.len() < MOUNTS_MAX {
             answers.insert(device, rules);
         }
@@ -71,23 +74,21 @@ impl Destination {
     }
 }
 
-/// Asks a file system of which so much is known.
-fn ask(directory: &OwnedFd, known: Rules) -> Rules {
+/// Asks a file system of which so much is known; `None` where it lets no file be made here.
+fn ask(directory: &OwnedFd, known: Rules) -> Option<Rules> {
     let number = NAMES.fetch_add(1, Ordering::Relaxed);
     let name = |middle: &str| format!(".{}-{number}-{middle}{PARTIAL_SUFFIX}", std::process::id());
     // Of one that cannot have a name with an accent, the case is asked for alone.
     let asked = spellings(directory, &name("\u{e9}"), &name("e\u{301}"));
     let asked = asked.or_else(|_| spellings(directory, &name("e"), ""));
-    let Ok((ignores_case, ignores_composition)) = asked else {
-        return known;
-    };
+    let (ignores_case, ignores_composition) = asked.ok()?;
     let takes_colon = spellings(directory, &name("a:b"), "");
-    Rules {
+    Some(Rules {
         ignores_case: known.ignores_case || ignores_case,
         ignores_composition,
         // By the kernel's exFAT, by FUSE's, and by file systems that speak of bytes.
         windows: known.windows || matches!(takes_colon, Err(Errno::INVAL | Errno::NOENT | Errno::ILSEQ)),
-    }
+    })
 }
 
 /// Makes a file, and looks whether its name in upper case and `other` lead to it.
@@ -125,10 +126,13 @@ mod tests {
             );
         }
         let opened = destination.directory(Path::new("inner")).unwrap();
-        assert_eq!(ask(&opened, Rules::default()), Rules::default());
+        assert_eq!(ask(&opened, Rules::default()), Some(Rules::default()));
         let name = spellings(&opened, "name", "NAME");
         assert_eq!(name, Ok((false, false)));
         assert_eq!(spellings(&opened, "a/b", ""), Err(Errno::NOENT));
         assert_eq!(fs::read_dir(directory.path().join("inner")).unwrap().count(), 0);
+        // Of one in which no file can be made, nothing is known.
+        fs::remove_dir(directory.path().join("inner")).unwrap();
+        assert_eq!(ask(&opened, Rules::default()), None);
     }
 }
