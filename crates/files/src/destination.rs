@@ -50,7 +50,7 @@ pub(crate) enum Kind {
 }
 
 impl Existing {
-    fn new(stat: &Stat) -> Self {
+    pub(crate) fn new(stat: &Stat) -> Self {
         let kind = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => Kind::File,
             FileType::Directory => Kind::Directory,
@@ -456,7 +456,7 @@ impl Destination {
     }
 }
 
-fn times(modified: i64) -> Timestamps {
+pub(crate) fn times(modified: i64) -> Timestamps {
     let modified = Timespec {
         tv_sec: modified.div_euclid(1_000_000_000),
         tv_nsec: modified.rem_euclid(1_000_000_000),

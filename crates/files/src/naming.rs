@@ -10,14 +10,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use files_proto::name::{PARTIAL_SUFFIX, Rules};
-use rustix::fs::{AtFlags, Mode, OFlags, fstat, fstatfs, ioctl_getflags, openat, statat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, fstatfs, futimens, ioctl_getflags, openat, statat, unlinkat};
 use rustix::io::Errno;
 
-use crate::destination::Destination;
+use crate::destination::{self, Destination, Existing};
 use crate::limits::MOUNTS_MAX;
 
 /// File systems of Windows, by what statfs(2) calls them: FAT, exFAT, NTFS and shares of SMB.
 const WINDOWS_FILE_SYSTEMS: [u32; 5] = [0x4d44, 0x2011_bab0, 0x7366_746e, 0xff53_4d42, 0xfe53_4d42];
+
+/// The one that never folds: Btrfs.
+const EXACT_FILE_SYSTEM: u32 = 0x9123_683e;
 
 /// File systems whose directories tell by a flag: ext4 (and ext2 and ext3, which have none), F2FS, tmpfs.
 const TELLING_FILE_SYSTEMS: [u32; 3] = [0xef53, 0xf2f5_2010, 0x0102_1994];
@@ -50,6 +53,9 @@ impl Destination {
                 windows: false,
             };
         }
+        if magic == EXACT_FILE_SYSTEM {
+            return Rules::default();
+        }
         let is_windows = WINDOWS_FILE_SYSTEMS.contains(&magic);
         let known = Rules {
             ignores_case: is_windows,
@@ -76,6 +82,17 @@ impl Destination {
 
 /// Asks a file system of which so much is known; `None` where it lets no file be made here.
 fn ask(directory: &OwnedFd, known: Rules) -> Option<Rules> {
+    // A run that changes nothing leaves the directory's time as it is.
+    let before = fstat(directory).map(|stat| Existing::new(&stat).modified);
+    let asked = ask_by_files(directory, known);
+    if let Ok(before) = before {
+        // One that is another user's gets no time of ours.
+        let _ = futimens(directory, &destination::times(before));
+    }
+    asked
+}
+
+fn ask_by_files(directory: &OwnedFd, known: Rules) -> Option<Rules> {
     let number = NAMES.fetch_add(1, Ordering::Relaxed);
     let name = |middle: &str| format!(".{}-{number}-{middle}{PARTIAL_SUFFIX}", std::process::id());
     // Of one that cannot have a name with an accent, the case is asked for alone.
@@ -126,7 +143,17 @@ mod tests {
             );
         }
         let opened = destination.directory(Path::new("inner")).unwrap();
+        let modified = || {
+            fs::metadata(directory.path().join("inner"))
+                .unwrap()
+                .modified()
+                .unwrap()
+        };
+        let then = std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 7);
+        let inner = fs::File::open(directory.path().join("inner")).unwrap();
+        inner.set_modified(then).unwrap();
         assert_eq!(ask(&opened, Rules::default()), Some(Rules::default()));
+        assert_eq!(modified(), then);
         let name = spellings(&opened, "name", "NAME");
         assert_eq!(name, Ok((false, false)));
         assert_eq!(spellings(&opened, "a/b", ""), Err(Errno::NOENT));
