@@ -19,6 +19,9 @@ use crate::limits::{CONTROL_QUEUE_BYTES, CONTROL_READ_BYTES, HELD_TURN};
 use crate::progress::Progress;
 use crate::waits::Look;
 
+/// The code with which a receiver closes that has said DONE: the sender may not have heard it (FILE-37).
+pub(crate) const STORED: u32 = 6;
+
 /// Messages that are to be sent.
 #[derive(Default)]
 pub(crate) struct Outbox {

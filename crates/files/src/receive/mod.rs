@@ -35,7 +35,7 @@ use quic::KeyIdentity;
 use crate::carrier::offer::Offered;
 use crate::carrier::tcp::Listening;
 use crate::carrier::{Carrier, RecordReceiver, Sockets};
-use crate::control::{Bell, Heard, Held, Inbox, Outbox};
+use crate::control::{Bell, Heard, Held, Inbox, Outbox, STORED};
 use crate::destination::Destination;
 use crate::error::TransferError;
 use crate::filter;
@@ -174,7 +174,8 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
             // The sender ends the connection when it has read our last word.
             wait_for(FAREWELL_TIME_MAX, peer.closed());
         }
-        peer.close(0, "the transfer is over");
+        let code = if result.is_ok() { STORED } else { 0 };
+        peer.close(code, "the transfer is over");
         receiving.sockets.cut();
         result
     });

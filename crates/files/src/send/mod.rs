@@ -16,15 +16,15 @@ use std::time::{Duration, Instant};
 use files_proto::limits::CHUNK_BYTES;
 use files_proto::message::{CarrierKind, Hello, LOOK, Message, PIECES, VERSION};
 use files_proto::{Entry, EntryId, Kind, SkipReason};
-use peer::Peer;
 use peer::blocking::{wait, wait_for};
+use peer::{CloseReason, Peer};
 
 use crate::cache::{Cache, Turns};
 use crate::carrier::offer::Offered;
 use crate::carrier::tcp::Listening;
 use crate::carrier::{Carrier, RecordSender, Sockets};
 use crate::choice::{Choice, Decision, Totals};
-use crate::control::{Bell, Heard, Held, Inbox, Outbox};
+use crate::control::{Bell, Heard, Held, Inbox, Outbox, STORED};
 use crate::error::TransferError;
 use crate::limits::{
     CHUNK_PRIORITY, CONTROL_PRIORITY, FAREWELL_TIME_MAX, HEARD_TIME_MAX, QUIC_BUFFERS, QUIC_STREAMS,
@@ -163,9 +163,9 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
             held: Held::default(),
         };
         let result = match conversation.run(select) {
-            // Only its last word says that nothing is lost where its machine is (FILE-42).
+            // Only its last word, or its code, says that nothing is lost where its machine is (FILE-42).
             Err(TransferError::Lost(why)) if sending.desk.is_complete() => {
-                match sending.only_looks.load(Ordering::SeqCst) {
+                match sending.only_looks.load(Ordering::SeqCst) || has_stored(peer) {
                     true => Ok(()),
                     false => Err(TransferError::Unconfirmed(why)),
                 }
@@ -213,6 +213,12 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
     Ok(report)
+}
+
+/// Whether a receiver that has closed the connection had said DONE, which has not come.
+fn has_stored(peer: &Peer) -> bool {
+    let closed = wait_for(TURN, peer.closed());
+    matches!(closed, Some(CloseReason::ApplicationClosed { code, .. }) if code == u64::from(STORED))
 }
 
 /// Whether nobody is left to be told of it.

@@ -283,7 +283,7 @@ fn a_receiver_that_only_looks_gets_no_bytes() {
     assert!(matches!(sent, Err(TransferError::Broken(_))), "{sent:?}");
 }
 
-/// FILE-42: that the receiver's disk has everything, only its DONE says.
+/// FILE-37, FILE-42: that the receiver's disk has everything, only its DONE says, or the code that stands for it.
 #[test]
 fn a_sender_does_not_take_what_arrived_for_stored_before_it_is_told() {
     let store = |liar: &mut Liar| {
@@ -298,6 +298,19 @@ fn a_sender_does_not_take_what_arrived_for_stored_before_it_is_told() {
         peer.close(0, "");
     });
     assert!(matches!(sent, Err(TransferError::Unconfirmed(_))), "{sent:?}");
+    // STORED says it, where DONE is lost on the way.
+    let sent = send_with(5, SendOptions::default(), |liar, peer| {
+        store(liar);
+        peer.close(6, "");
+    });
+    assert_eq!(sent.unwrap().stored, 1);
+    // Of what it does not have it says nothing.
+    let sent = send_with(5, SendOptions::default(), |liar, peer| {
+        liar.say(&hello(false, Vec::new()));
+        while !matches!(liar.hear(), Some(Message::Entry(_)) | None) {}
+        peer.close(6, "");
+    });
+    assert!(matches!(sent, Err(TransferError::Lost(_))), "{sent:?}");
     let sent = send_with(5, SendOptions::default(), |liar, _| {
         store(liar);
         liar.writer.finish();
