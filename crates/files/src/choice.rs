@@ -227,6 +227,11 @@ impl Choice {
         }
     }
 
+    /// The user's limit, which changes with the transfers that share it.
+    pub(crate) fn set_limit(&mut self, limit: Option<u64>) {
+        self.limit = limit;
+    }
+
     /// The carrier that takes work at present, or takes it over.
     fn present(&self) -> Carrier {
         match self.phase {

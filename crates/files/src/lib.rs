@@ -68,7 +68,9 @@ pub use options::{
     Answer, Compress, Conflict, Destination, OnConflict, ReceiveOptions, Report, SendOptions, Source,
     Transport,
 };
+pub use pool::ChunkMemory;
 pub use progress::{DamagedAt, Event, FileInWork, How, LimitedBy, Progress, Snapshot};
+pub use rate_limit::RateLimit;
 pub use receive::receive;
 pub use send::{is_stdin_spent, send};
 

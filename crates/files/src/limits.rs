@@ -91,6 +91,17 @@ pub const LANES_MAX: usize = 2 * STREAMS_MAX + 1 + TCP_CONNECTIONS;
 /// Chunks that QUIC may keep until they have arrived: 32 MiB, what its windows take.
 pub const QUIC_BUFFERS: usize = 32;
 
+/// Of these, chunks that QUIC has in any case: while one travels another one is read.
+pub const CHUNKS_OWN_QUIC: usize = 2;
+
+/// The one that TCP has in any case, which it copies.
+pub const CHUNKS_OWN_TCP: usize = 1;
+
+/// Chunks that all transfers of a program share beyond those: one that is alone has what QUIC may keep, and with the
+/// own ones of 32 transfers they are less than 128 MiB.
+pub const CHUNKS_SHARED: usize = QUIC_BUFFERS - CHUNKS_OWN_QUIC;
+const _: () = assert!(CHUNKS_SHARED + 32 * (CHUNKS_OWN_QUIC + CHUNKS_OWN_TCP) < 128);
+
 /// A carrier is measured for so long, unless [`TRIAL_BYTES`] have arrived before, or less than [`TRIAL_BYTES_MIN`].
 pub const TRIAL_TIME: Duration = Duration::from_millis(500);
 

@@ -4,6 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::pool::ChunkMemory;
+use crate::rate_limit::RateLimit;
+
 /// What to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -54,8 +57,10 @@ pub struct SendOptions {
     /// Files that are read at once at most; without a number, as many as there are carriers. Small files travel
     /// together, and count as none.
     pub parallel_files: Option<usize>,
-    /// Bytes a second at most.
-    pub limit: Option<u64>,
+    /// Bytes a second at most: of all transfers together that have a clone of it.
+    pub limit: Option<RateLimit>,
+    /// The memory for chunks, which all transfers share that have a clone of it.
+    pub memory: ChunkMemory,
     /// Whether extended attributes of users are sent.
     pub xattrs: bool,
     /// A directory for what makes a later transfer begin sooner.

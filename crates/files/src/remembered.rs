@@ -29,8 +29,9 @@ const SUM_BYTES: usize = 32;
 const MAGIC: &[u8; 8] = b"gwcarry1";
 
 impl Between {
-    /// This machine and a peer that is reached directly at `address`; `None` where the machine has no way there.
-    pub(crate) fn new(peer: PeerId, address: SocketAddr) -> Option<Self> {
+    /// This machine and a peer that is reached directly at `address`, or whoever is at that where the peer has its key
+    /// for one transfer alone; `None` where the machine has no way there.
+    pub(crate) fn new(peer: Option<PeerId>, address: SocketAddr) -> Option<Self> {
         let there = address.ip().to_canonical();
         let any: IpAddr = match there {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

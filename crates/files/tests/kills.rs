@@ -64,7 +64,7 @@ fn send(sources: Vec<Source>, state: Option<PathBuf>, limit: Option<u64>) {
     let options = SendOptions {
         sources,
         state,
-        limit,
+        limit: limit.map(files::RateLimit::new),
         ..SendOptions::default()
     };
     let sent = files::send(&peer, &options, &Progress::default());

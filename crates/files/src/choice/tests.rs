@@ -1,7 +1,7 @@
 //! Choices by virtual time and counters.
 
 use super::*;
-use crate::rate_limit::RateLimit;
+use crate::rate_limit::{RateLimit, RateShare};
 
 /// Runs with these rates (bytes a second) and costs (processor seconds for a gigabyte) of QUIC and TCP until
 /// something is chosen.
@@ -372,7 +372,7 @@ fn where_tcp_was_asked_for_it_is_waited_for() {
 
 /// Chunks that threads send under a limit, as `send/lane.rs` does, in steps of virtual time.
 struct Limited {
-    limit: RateLimit,
+    limit: RateShare,
     choice: Choice,
     start: Instant,
     now: Instant,
@@ -392,7 +392,7 @@ impl Limited {
         let now = Instant::now() + Duration::from_secs(1);
         let lanes = [[Carrier::Quic; 2].as_slice(), &[Carrier::Tcp; 4]].concat();
         Self {
-            limit: RateLimit::new(limit),
+            limit: RateLimit::new(limit).share(),
             choice: Choice::new(Carrier::Quic, Some(limit)),
             start: now,
             now,

@@ -269,6 +269,10 @@ impl LaneThread<'_> {
                 }
                 thread::sleep(left.min(crate::limits::TURN));
             }
+            if self.sending.is_over() {
+                limit.give_back(bytes);
+                return Err(CarrierLost);
+            }
         }
         let began = Instant::now();
         let waiting = self.wait(Wait::Network(self.sender.carrier()));
@@ -393,7 +397,7 @@ mod tests {
     const CHUNK: usize = CHUNK_BYTES as usize;
 
     fn text() -> Buffer {
-        let mut buffer = Pool::new(1, CHUNK).take(CHUNK);
+        let mut buffer = Pool::new(1).take(CHUNK);
         buffer.fill(b'a');
         buffer
     }

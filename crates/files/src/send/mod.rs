@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-use files_proto::limits::CHUNK_BYTES;
 use files_proto::message::{CarrierKind, Hello, LOOK, Message, PIECES, VERSION};
 use files_proto::{Entry, EntryId, Kind, SkipReason};
 use peer::blocking::{wait, wait_for};
@@ -27,14 +26,14 @@ use crate::choice::{Choice, Decision, Totals};
 use crate::control::{Bell, Heard, Held, Inbox, Outbox, STORED};
 use crate::error::TransferError;
 use crate::limits::{
-    CHUNK_PRIORITY, CONTROL_PRIORITY, FAREWELL_TIME_MAX, HEARD_TIME_MAX, QUIC_BUFFERS, QUIC_STREAMS,
-    STREAMS_MAX, TURN,
+    CHUNK_PRIORITY, CHUNKS_OWN_QUIC, CONTROL_PRIORITY, FAREWELL_TIME_MAX, HEARD_TIME_MAX, QUIC_BUFFERS,
+    QUIC_STREAMS, STREAMS_MAX, TURN,
 };
 use crate::options::{Report, SendOptions, Source as Named, Transport};
-use crate::pool::Pool;
+use crate::pool::{Pool, TransferMemory};
 use crate::processor::process_time;
 use crate::progress::{Counter, Event, How, Progress};
-use crate::rate_limit::RateLimit;
+use crate::rate_limit::{RateLimit, RateShare};
 use crate::remembered::{Between, Remembered};
 use crate::source::Source;
 use crate::walk::{Content, Found, Problem, Step, Walk};
@@ -49,7 +48,7 @@ struct Sending {
     desk: Desk,
     outbox: Outbox,
     progress: Progress,
-    limit: Option<RateLimit>,
+    limit: Option<RateShare>,
     cache: Option<Cache>,
     problems: Mutex<Vec<(String, String)>>,
     /// Numbers of carriers' threads.
@@ -119,7 +118,7 @@ impl Sending {
 pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<Report, TransferError> {
     let select = filter::of(&options.include, &options.exclude).map_err(TransferError::Pattern)?;
     let sending = Sending {
-        limit: options.limit.map(RateLimit::new),
+        limit: options.limit.as_ref().map(RateLimit::share),
         // Without it files are hashed again.
         cache: options.state.as_ref().and_then(|state| Cache::open(state).ok()),
         ..Sending::new(progress.clone())
@@ -142,7 +141,11 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
             peer,
             options,
             inbox: Inbox::new(reader),
-            choice: Choice::new(Carrier::Quic, options.limit),
+            choice: Choice::new(
+                Carrier::Quic,
+                sending.limit.as_ref().map(RateShare::bytes_per_second),
+            ),
+            memory: options.memory.transfer(),
             remembered: options
                 .state
                 .as_ref()
@@ -237,6 +240,7 @@ struct Conversation<'scope, 'env> {
     options: &'scope SendOptions,
     inbox: Inbox,
     choice: Choice,
+    memory: TransferMemory,
     /// Choices of earlier transfers.
     remembered: Option<Remembered>,
     /// Where TCP connections lead.
@@ -330,7 +334,9 @@ impl<'scope> Conversation<'scope, '_> {
                     pipe::begin()?;
                     let streams = wait(self.peer.open_one_way(CHUNK_PRIORITY));
                     let stream = streams.map_err(|closed| TransferError::Lost(closed.to_string()))?;
-                    self.scope.spawn(move || pipe::send(sending, entry, stream));
+                    let memory = self.memory.clone();
+                    self.scope
+                        .spawn(move || pipe::send(sending, &memory, entry, stream));
                 } else {
                     // A WANT of no chunk asks for the end alone (FILE-14).
                     let step = sending.desk.completion(entry);
@@ -456,12 +462,14 @@ impl<'scope> Conversation<'scope, '_> {
             .set_path(self.peer.path().map(|path| path.to_string()));
         let totals = Totals {
             cpu: self.totals.cpu + process_time(),
-            limited: sending.limit.as_ref().map_or(Duration::ZERO, RateLimit::waited),
+            limited: sending.limit.as_ref().map_or(Duration::ZERO, RateShare::waited),
             left: sending.desk.left(),
             under_way: sending.desk.under_way(),
             is_heard: now.duration_since(self.heard) < HEARD_TIME_MAX,
             ..self.totals
         };
+        let limit = sending.limit.as_ref().map(RateShare::bytes_per_second);
+        self.choice.set_limit(limit);
         let decision = match (std::mem::replace(&mut self.has_tcp, has_tcp), has_tcp) {
             (false, true) if self.options.transport == Transport::Tcp => self.choice.prefer_tcp(),
             (false, true) => {
@@ -550,7 +558,7 @@ impl<'scope> Conversation<'scope, '_> {
 
     fn begin_quic(&mut self) -> Result<(), TransferError> {
         let streams = self.options.streams.unwrap_or(QUIC_STREAMS).clamp(1, STREAMS_MAX);
-        let pool = Pool::new(QUIC_BUFFERS.max(streams), CHUNK_BYTES as usize);
+        let pool = self.memory.pool(CHUNKS_OWN_QUIC, QUIC_BUFFERS.max(streams));
         for _ in 0..streams {
             let stream = wait(self.peer.open_one_way(CHUNK_PRIORITY));
             let stream = stream.map_err(|closed| TransferError::Lost(closed.to_string()))?;

@@ -18,8 +18,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::Sending;
 use crate::carrier::{Carrier, RecordSender};
 use crate::error::TransferError;
-use crate::limits::{PIPE_PAUSE, TURN};
-use crate::pool::{Buffer, Pool};
+use crate::limits::{CHUNKS_OWN_QUIC, PIPE_PAUSE, TURN};
+use crate::pool::{Buffer, Pool, TransferMemory};
 use crate::progress::{Counter, FileInWork};
 use crate::source::Failure;
 use crate::waits::Wait;
@@ -45,8 +45,8 @@ pub(super) fn begin() -> Result<(), TransferError> {
 }
 
 /// Sends standard input to its end.
-pub(super) fn send(sending: &Sending, entry: EntryId, stream: SendStream) {
-    let pool = Pool::new(BUFFERS, CHUNK_BYTES as usize);
+pub(super) fn send(sending: &Sending, memory: &TransferMemory, entry: EntryId, stream: SendStream) {
+    let pool = memory.pool(CHUNKS_OWN_QUIC, BUFFERS);
     let mut sender = RecordSender::Quic(stream);
     sending.progress.begin_file(entry, || FileInWork {
         path: "standard input".to_owned(),
@@ -279,7 +279,7 @@ mod tests {
         for length in [0, 1, chunk - 1, chunk, chunk + 1, 2 * chunk] {
             let bytes: Vec<u8> = (0..length).map(|index| (index % 251) as u8).collect();
             let sending = Sending::new(Default::default());
-            let pool = Pool::new(2, chunk);
+            let pool = Pool::new(2);
             let mut sent = Vec::new();
             send_from(&mut &bytes[..], &sending, 7, &pool, |head, body| {
                 let Body::Chunk(chunk) = head.body else {
@@ -336,7 +336,7 @@ mod tests {
             sent: &sent,
             asked: Vec::new(),
         };
-        send_from(&mut slow, &sending, 0, &Pool::new(2, chunk), |_, body| {
+        send_from(&mut slow, &sending, 0, &Pool::new(2), |_, body| {
             sent.set(sent.get() + body.len());
             Ok(())
         })
@@ -401,7 +401,7 @@ mod tests {
                 seen: Vec::new(),
             };
             let (mut whole, mut begun) = (Vec::new(), Vec::new());
-            send_from(&mut pausing, &sending, 7, &Pool::new(3, chunk), |head, body| {
+            send_from(&mut pausing, &sending, 7, &Pool::new(3), |head, body| {
                 match head.body {
                     Body::Chunk(chunk) => {
                         chunk.verify(&body).unwrap();

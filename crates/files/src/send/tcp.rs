@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Instant;
 
-use files_proto::limits::CHUNK_BYTES;
 use files_proto::message::{Message, TcpOffer};
 use quic::{KeyIdentity, records};
 use rustls::ClientConfig;
@@ -18,7 +17,7 @@ use crate::carrier::offer::OfferedPort;
 use crate::carrier::tls::{PROTOCOL, TlsSender};
 use crate::carrier::{Carrier, RecordSender, tcp};
 use crate::choice::Decision;
-use crate::limits::{STREAMS_MAX, TCP_CONNECTIONS, TCP_PATIENCE, TCP_WAIT_MAX};
+use crate::limits::{CHUNKS_OWN_TCP, STREAMS_MAX, TCP_CONNECTIONS, TCP_PATIENCE, TCP_WAIT_MAX};
 use crate::options::{Compress, Transport};
 use crate::pool::Pool;
 use crate::progress::Event;
@@ -73,7 +72,7 @@ impl Conversation<'_, '_> {
         let count = streams.clamp(1, STREAMS_MAX);
         let connections = Connections {
             count,
-            pool: Pool::new(count, CHUNK_BYTES as usize),
+            pool: self.memory.pool(CHUNKS_OWN_TCP, count),
             compress: self.options.compress,
         };
         self.tcp = Some(Tcp {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use files::{Answer, Conflict, Event, OnConflict, Progress};
+use files::{Answer, Conflict, Event, OnConflict, Progress, RateLimit};
 use rustix::fs::XattrFlags;
 
 use crate::trial::{MIB, Trial, random};
@@ -267,7 +267,7 @@ fn a_dry_run_tells_of_each_file_what_would_be_sent_and_that_is_sent() {
         trial.receive.on_conflict = rule;
         trial.receive.checksum = checksum;
         fs::write(trial.from("partly"), random(1, 30 * MIB)).unwrap();
-        trial.send.limit = Some(20 << 20);
+        trial.send.limit = Some(RateLimit::new(20 << 20));
         let there = trial.cut_after(6 << 20).snapshot().bytes_done;
         trial.send.limit = None;
         if checksum {
@@ -399,7 +399,7 @@ fn two_receives_into_one_directory_leave_each_others_parts_alone() {
     }
     fs::write(second.from("other"), "other").unwrap();
     // It is under way until the second has ended.
-    first.send.limit = Some(1 << 19);
+    first.send.limit = Some(RateLimit::new(1 << 19));
     let (sent, received) = (Progress::default(), Progress::default());
     thread::scope(|scope| {
         let running = scope.spawn(|| first.run_with(&sent, &received));

@@ -47,7 +47,7 @@ fn go_on(trial: &Trial) -> (u64, Vec<(String, u64, DamagedAt)>) {
 fn what_a_disk_lost_of_a_part_before_it_was_synced_is_named_and_comes_again() {
     let mut trial = Trial::new();
     fs::write(trial.from("large"), random(9, 30 * MIB)).unwrap();
-    trial.send.limit = Some(20 << 20);
+    trial.send.limit = Some(RateLimit::new(20 << 20));
     let before = trial.cut_after(8 << 20).snapshot().bytes_done;
     damage(&trial.to(".large.gramway-part"), &[3]);
     trial.send.limit = None;
@@ -64,7 +64,7 @@ fn with_checksums_what_a_disk_has_damaged_since_is_named_and_comes_again() {
     fs::write(trial.from("large"), random(9, 100 * MIB)).unwrap();
     let (part, journal) = (trial.to(".large.gramway-part"), trial.to(".large.gramway-state"));
     // Some of it is on the disk long before all has come.
-    trial.send.limit = Some(10 << 20);
+    trial.send.limit = Some(RateLimit::new(10 << 20));
     let received = trial.cut_when(|_| synced(&journal).is_some());
     let chunks: Vec<u64> = synced(&journal).unwrap().chunks.into_keys().collect();
     let (Some(first), Some(last)) = (chunks.first(), chunks.last()) else {

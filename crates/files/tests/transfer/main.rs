@@ -16,7 +16,9 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use files::limits::WRITE_BACK_BYTES;
-use files::{Carrier, Destination, Event, How, OnConflict, Progress, Source, TransferError, Transport};
+use files::{
+    Carrier, Destination, Event, How, OnConflict, Progress, RateLimit, Source, TransferError, Transport,
+};
 use rustix::fs::XattrFlags;
 use trial::{MIB, Trial, compare, grow, random};
 
@@ -40,7 +42,7 @@ fn what_came_before_a_transfer_ended_early_is_not_sent_again() {
     let mut trial = Trial::new();
     let size = 40 * MIB;
     fs::write(trial.from("large"), random(1, size)).unwrap();
-    trial.send.limit = Some(20 << 20);
+    trial.send.limit = Some(RateLimit::new(20 << 20));
     let (sent, received) = (Progress::default(), Progress::default());
     let ended = thread::scope(|scope| {
         let running = scope.spawn(|| trial.run_with(&sent, &received));
@@ -81,7 +83,7 @@ fn directories_of_a_transfer_that_ended_early_get_their_modes_and_times_from_the
             .set_modified(then)
             .unwrap();
     }
-    trial.send.limit = Some(20 << 20);
+    trial.send.limit = Some(RateLimit::new(20 << 20));
     trial.cut_after(4 << 20);
     trial.send.limit = None;
     assert_eq!(trial.run().failed, 0);
@@ -141,7 +143,7 @@ fn clocks_that_jump_between_two_runs_cost_nothing() {
         fs::write(trial.from("large"), random(8, 24 * MIB)).unwrap();
         let set = |path: PathBuf, time| fs::File::open(path).unwrap().set_modified(time).unwrap();
         set(trial.from("large"), source_time);
-        trial.send.limit = Some(20 << 20);
+        trial.send.limit = Some(RateLimit::new(20 << 20));
         let received = trial.cut_after(6 << 20);
         let before = received.snapshot().bytes_done;
         // As if they had been written before the clock was set back, or forward.
@@ -186,7 +188,7 @@ fn every_carrier_carries_everything_and_is_told() {
             }
         });
         // TCP connections come while QUIC carries already: what is slow enough meets both.
-        trial.send.limit = Some(100 << 20);
+        trial.send.limit = Some(RateLimit::new(100 << 20));
         let (sent, received) = trial.run_with(&progress, &Progress::default());
         sent.unwrap();
         received.unwrap();
@@ -306,7 +308,7 @@ fn a_file_that_shrinks_while_it_is_read_fails_alone() {
     let mut trial = Trial::new();
     fs::write(trial.from("other"), random(4, 3 * MIB)).unwrap();
     fs::write(trial.from("shrinks"), random(5, 60 * MIB)).unwrap();
-    trial.send.limit = Some(30 << 20);
+    trial.send.limit = Some(RateLimit::new(30 << 20));
     let (sent, received) = (Progress::default(), Progress::default());
     let (sent, received) = thread::scope(|scope| {
         let running = scope.spawn(|| trial.run_with(&sent, &received));
@@ -431,7 +433,7 @@ fn ends_that_are_cut_off_and_come_back_hash_nothing_again_that_they_know() {
     let mut trial = Trial::new();
     let size = 60 * MIB as u64;
     fs::write(trial.from("file"), random(6, 60 * MIB)).unwrap();
-    trial.send.limit = Some(20 << 20);
+    trial.send.limit = Some(RateLimit::new(20 << 20));
     // By one carrier, so that nothing is sent, and read, twice.
     trial.send.transport = Transport::Quic;
     // Beyond what the receiver may keep from its disk.

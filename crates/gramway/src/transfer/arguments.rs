@@ -81,7 +81,7 @@ pub(super) struct OfferArguments {
     /// Files that are read at once at most, for disks that are slow with several [default: one for each connection]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=i64::from(PARALLEL_FILES_MAX)))]
     pub(super) parallel_files: Option<u16>,
-    /// Bytes a second at most, e.g. 500K, 20M, 1G
+    /// Bytes a second at most, to all receivers together, e.g. 500K, 20M, 1G
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(super) limit: Option<u64>,
     /// Where to listen [default: all addresses, at a port that the system chooses]

@@ -21,7 +21,7 @@ mod share;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use files::{Compress, Report, SendOptions, Source, TransferError, Transport};
+use files::{ChunkMemory, Compress, RateLimit, Report, SendOptions, Source, TransferError, Transport};
 use peer::{Endpoint, PeerId, SecretKey, blocking};
 
 use arguments::{CarrierArgument, CommonArguments, CompressArgument, OfferArguments};
@@ -93,7 +93,8 @@ fn options(
             CarrierArgument::Tcp => Transport::Tcp,
         },
         parallel_files: offer.parallel_files.map(usize::from),
-        limit: offer.limit,
+        limit: offer.limit.map(RateLimit::new),
+        memory: ChunkMemory::default(),
         xattrs: common.xattrs,
         state: Some(state.path().to_owned()),
     }
