@@ -63,6 +63,9 @@ pub struct SendOptions {
     pub memory: ChunkMemory,
     /// Whether extended attributes of users are sent.
     pub xattrs: bool,
+    /// Whether receivers have their keys for one transfer alone, as those who come by a code: what is remembered of a
+    /// network is not remembered of them.
+    pub has_passing_peers: bool,
     /// A directory for what makes a later transfer begin sooner.
     pub state: Option<PathBuf>,
     /// What may carry chunks.

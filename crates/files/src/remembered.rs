@@ -41,6 +41,7 @@ impl Between {
         let socket = UdpSocket::bind((any, 0)).ok()?;
         socket.connect((there, address.port())).ok()?;
         let here = socket.local_addr().ok()?.ip().to_canonical();
+        let peer = peer.map_or_else(|| "anybody".to_owned(), |peer| peer.to_string());
         let text = format!("{peer} {here} {there}");
         Some(Self(digest(&SHA256, text.as_bytes()).as_ref().try_into().ok()?))
     }
@@ -237,9 +238,14 @@ mod tests {
     #[test]
     fn places_are_told_apart_by_peer_and_address() {
         let id = |seed| peer::SecretKey::from_bytes([seed; 32]).id();
-        let of = |seed, address: &str| Between::new(id(seed), address.parse().unwrap()).unwrap();
+        let new = |peer, address: &str| Between::new(peer, address.parse().unwrap()).unwrap();
+        let of = |seed, address: &str| new(Some(id(seed)), address);
         assert_eq!(of(1, "127.0.0.1:5"), of(1, "[::ffff:127.0.0.1]:6"));
         assert_ne!(of(1, "127.0.0.1:5"), of(1, "127.0.0.2:5"));
         assert_ne!(of(1, "127.0.0.1:5"), of(2, "127.0.0.1:5"));
+        // Whoever comes by a code has another key each time.
+        assert_eq!(new(None, "127.0.0.1:5"), new(None, "127.0.0.1:6"));
+        assert_ne!(new(None, "127.0.0.1:5"), new(None, "127.0.0.2:5"));
+        assert_ne!(new(None, "127.0.0.1:5"), of(1, "127.0.0.1:5"));
     }
 }

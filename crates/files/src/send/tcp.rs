@@ -67,7 +67,8 @@ impl Conversation<'_, '_> {
             key: key.public_key(),
         });
         let config = records::connecting(&key, PROTOCOL, receiver);
-        self.between = Between::new(self.peer.id(), address);
+        let peer = (!self.options.has_passing_peers).then(|| self.peer.id());
+        self.between = Between::new(peer, address);
         let streams = self.options.streams.unwrap_or(TCP_CONNECTIONS);
         let count = streams.clamp(1, STREAMS_MAX);
         let connections = Connections {

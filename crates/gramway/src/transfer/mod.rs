@@ -97,6 +97,7 @@ fn options(
         memory: ChunkMemory::default(),
         xattrs: common.xattrs,
         state: Some(state.path().to_owned()),
+        has_passing_peers: false,
     }
 }
 

@@ -63,7 +63,9 @@ pub(crate) fn run(arguments: &SendArguments) -> Result<(), Problem> {
     };
     let server = server::of(&arguments.common.rendezvous)?;
     let wait = wait(arguments.timeout, known.is_none(), server.is_some())?;
-    let options = options(&arguments.offer, &arguments.common, &state, sources);
+    let mut options = options(&arguments.offer, &arguments.common, &state, sources);
+    // The key of whoever has a code is the code's.
+    options.has_passing_peers = known.is_none();
     let reads = arguments.paths.iter().filter(|path| !is_stdin(path)).cloned();
     let needs = needs(server.as_ref(), arguments.offer.listen);
     confine(&arguments.common, needs, &state, reads.collect(), Vec::new());
