@@ -26,7 +26,7 @@ const NETWORKS: [&str; 3] = ["whole-network.md", "provider.md", "router.md"];
 const PROGRAMS: [&str; 3] = ["game-server.md", "wireguard.md", "blocked.md"];
 
 /// Chapters without commands.
-const WITHOUT_COMMANDS: [&str; 3] = ["README.md", "settings.md", "peer-events.md"];
+const WITHOUT_COMMANDS: [&str; 4] = ["README.md", "settings.md", "peer-events.md", "file-events.md"];
 
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 
 use super::bars::{Bars, Rate};
+use super::events::is_listed;
 use super::interrupt::Interrupt;
 use crate::limits::{TRANSFER_BAR_TURN, TRANSFER_JSON_TURN, TRANSFER_TURN};
 use crate::output;
@@ -96,6 +97,7 @@ impl Display {
             if let Value::Object(fields) = &mut value {
                 fields.extend(self.fields.clone());
             }
+            debug_assert!(is_listed(&value), "docs/file-events.md does not list {value}");
             let line = output::json(&value);
             // Who reads no more is not told more.
             let _ = match on_stdout {

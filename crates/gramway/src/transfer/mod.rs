@@ -9,6 +9,7 @@ mod arguments;
 mod bars;
 mod codes;
 mod display;
+mod events;
 mod interrupt;
 mod meeting;
 mod proof;
