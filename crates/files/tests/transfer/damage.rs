@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use files::{DamagedAt, Event, Progress};
+use files::{DamagedAt, Event, Progress, RateLimit};
 use files_proto::journal::{Journal, Reader};
 
 use crate::trial::{MIB, Trial, random};

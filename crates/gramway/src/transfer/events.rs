@@ -17,7 +17,7 @@ const fn event(name: &'static str, fields: &'static [&'static str]) -> Listed {
 }
 
 /// All of them.
-const EVENTS: [Listed; 15] = [
+const EVENTS: [Listed; 16] = [
     event("code", &["code", "command", "needs_link"]),
     event("waiting", &["peer", "text"]),
     event("connected", &["peer"]),
@@ -27,6 +27,7 @@ const EVENTS: [Listed; 15] = [
     event("renamed", &["from", "to"]),
     event("problem", &["path", "text"]),
     event("note", &["text"]),
+    event("damaged", &["path", "bytes", "at"]),
     event("offered", &["path", "bytes", "missing"]),
     event("looked", &["text"]),
     event(
