@@ -69,7 +69,7 @@ pub use options::{
     Transport,
 };
 pub use pool::ChunkMemory;
-pub use progress::{DamagedAt, Event, FileInWork, How, LimitedBy, Progress, Snapshot};
+pub use progress::{DamagedAt, Event, FileInWork, How, LimitedBy, Progress, Snapshot, Would};
 pub use rate_limit::RateLimit;
 pub use receive::receive;
 pub use send::{is_stdin_spent, send};

@@ -110,6 +110,8 @@ pub enum Event {
         bytes: u64,
         /// Bytes that would be sent.
         missing: u64,
+        /// What would become of it (dry run).
+        would: Option<Would>,
     },
 }
 
@@ -129,6 +131,38 @@ impl DamagedAt {
         match self {
             Self::Disk => "disk",
             Self::Arrival => "arrival",
+        }
+    }
+}
+
+/// What a transfer would make of a file or link that is offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Would {
+    /// It would take a free place.
+    Store,
+    /// It would take the place of another one.
+    Overwrite,
+    /// It would get the name that is told, because another one has its own.
+    Rename,
+    /// It is there.
+    Keep,
+    /// It would be left out, because another one has its name.
+    Skip,
+    /// Another one has its name, and the user would be asked.
+    Ask,
+}
+
+impl Would {
+    /// Its name, for programs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Store => "store",
+            Self::Overwrite => "overwrite",
+            Self::Rename => "rename",
+            Self::Keep => "keep",
+            Self::Skip => "skip",
+            Self::Ask => "ask",
         }
     }
 }

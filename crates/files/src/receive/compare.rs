@@ -15,7 +15,7 @@ use files_proto::limits::CHUNK_BYTES;
 use super::file::{Incoming, Progressed};
 use super::shared::{Receiving, reason_of, sentence};
 use crate::destination::Destination;
-use crate::progress::{Counter, DamagedAt, Event};
+use crate::progress::{Counter, DamagedAt, Event, Would};
 
 /// A file whose addresses were asked for.
 pub(super) struct Asked {
@@ -41,6 +41,8 @@ pub(super) enum Question {
         known: BTreeMap<u64, Address>,
         /// Where others may be, in the order in which they are looked at.
         paths: Vec<PathBuf>,
+        /// What is told of the file besides.
+        would: Would,
     },
     /// Whether a file here is the same.
     Same { path: PathBuf },
@@ -51,8 +53,8 @@ pub(super) enum Question {
 pub(super) struct Compared {
     pub(super) entry: EntryId,
     pub(super) is_same: bool,
-    /// Bytes of chunks that are missing, where this was the question.
-    pub(super) missing: Option<u64>,
+    /// Bytes of chunks that are missing, and what would become of the file, where this was the question.
+    pub(super) missing: Option<(u64, Would)>,
     /// Of the file that is offered, for another comparison.
     pub(super) addresses: Vec<Address>,
 }
@@ -97,12 +99,16 @@ impl Receiving {
                 }
                 None
             }
-            Question::Missing { known, paths } => Some(Compared {
-                entry: asked.entry,
-                is_same: false,
-                missing: Some(self.missing(&opened(destination, paths), asked.size, known, &asked.addresses)),
-                addresses: Vec::new(),
-            }),
+            Question::Missing { known, paths, would } => {
+                let files = opened(destination, paths);
+                let missing = self.missing(&files, asked.size, known, &asked.addresses);
+                Some(Compared {
+                    entry: asked.entry,
+                    is_same: false,
+                    missing: Some((missing, *would)),
+                    addresses: Vec::new(),
+                })
+            }
             Question::Same { path } => Some(Compared {
                 entry: asked.entry,
                 missing: None,

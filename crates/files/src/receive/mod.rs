@@ -12,6 +12,7 @@ mod journal_file;
 mod kept;
 mod lane;
 mod ordered;
+mod place;
 mod placing;
 mod plan;
 mod shared;

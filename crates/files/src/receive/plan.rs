@@ -21,10 +21,11 @@ use super::file::{Incoming, Output, Part, Target};
 use super::found::{Found, conflict, existing};
 use super::kept::{Kept, beside, former, kept};
 use super::ordered::Ordered;
+use super::place::{Look, Place, Tried};
 use super::shared::{Directory, Receiving, Small, reason_of, sentence};
 use crate::destination::Destination;
 use crate::options::{Answer, OnConflict, ReceiveOptions};
-use crate::progress::{Counter, Event, How};
+use crate::progress::{Counter, Event, How, Would};
 use crate::walk::Filter;
 
 /// Plans entries in the order in which they are offered.
@@ -53,37 +54,6 @@ pub(super) struct Unsure {
     candidate: PathBuf,
     /// With that file, and should it differ.
     tried: Tried,
-}
-
-/// What has been tried for an entry with another file in its place.
-#[derive(Clone, Default)]
-struct Tried {
-    /// The number of the last file that it was compared with: 1 is the one in its place, 2 that of the next name.
-    number: u32,
-    /// Of all its chunks, once they were asked for.
-    addresses: Vec<Address>,
-    /// What somebody decided.
-    answer: Option<plan::OnConflict>,
-}
-
-/// Something in the place of an entry, or not.
-enum Place {
-    Free {
-        path: PathBuf,
-        /// A file that may have some of its chunks.
-        like: Option<PathBuf>,
-    },
-    /// To be replaced.
-    Taken(PathBuf),
-    /// What is offered is there.
-    Same(PathBuf),
-    /// To be compared with what is there.
-    Unsure {
-        candidate: PathBuf,
-        tried: Tried,
-    },
-    Skip,
-    Blocked(&'static str),
 }
 
 impl Planner<'_> {
@@ -117,7 +87,7 @@ impl Planner<'_> {
         } else if !(self.only)(&path, false) {
             self.receiving.skip(entry.id, SkipReason::Filtered);
         } else if self.options.list {
-            self.offer(&entry, &path, entry.size());
+            self.offer(&entry, &path, entry.size(), None);
         } else if self.receiving.destination.is_none() && !self.options.dry_run {
             self.plan_output(&entry, path);
         } else {
@@ -127,26 +97,26 @@ impl Planner<'_> {
     }
 
     /// Only tells of it.
-    fn offer(&self, entry: &Entry, path: &Path, missing: u64) {
+    fn offer(&self, entry: &Entry, path: &Path, missing: u64, would: Option<Would>) {
         self.receiving.progress.tell(Event::Offered {
             path: path.display().to_string(),
             bytes: entry.size(),
             missing,
+            would,
         });
         self.receiving.skip(entry.id, SkipReason::DryRun);
     }
 
     /// Tells what would be sent of a file: what neither its part nor another file here has.
-    fn offer_missing(
-        &mut self,
-        destination: &Destination,
-        entry: &Entry,
-        path: PathBuf,
-        candidate: Option<PathBuf>,
-    ) {
+    fn offer_missing(&mut self, destination: &Destination, entry: &Entry, look: Look) {
+        let Look {
+            path,
+            candidate,
+            would,
+        } = look;
         let size = entry.size();
         if size <= PACKED_FILE_BYTES_MAX {
-            return self.offer(entry, &path, size);
+            return self.offer(entry, &path, size, Some(would));
         }
         let target = target(entry, path.clone());
         let kept = match destination.read(&target.part) {
@@ -169,9 +139,9 @@ impl Planner<'_> {
         };
         let Some(candidate) = paths.first().cloned() else {
             let there: u64 = known.keys().map(|index| chunk_length(size, *index)).sum();
-            return self.offer(entry, &path, size.saturating_sub(there));
+            return self.offer(entry, &path, size.saturating_sub(there), Some(would));
         };
-        self.ask(entry.id, size, Question::Missing { known, paths });
+        self.ask(entry.id, size, Question::Missing { known, paths, would });
         self.unsure.insert(
             entry.id,
             Unsure {
@@ -249,7 +219,7 @@ impl Planner<'_> {
     fn plan_placed(&mut self, entry: &Entry, path: PathBuf, tried: Tried) {
         let is_first = tried.number == 0;
         let Some(destination) = &self.receiving.destination else {
-            return self.offer(entry, &path, entry.size());
+            return self.offer(entry, &path, entry.size(), Some(Would::Store));
         };
         let fail = |path: &Path, error: &io::Error| {
             let path = path.display().to_string();
@@ -264,6 +234,11 @@ impl Planner<'_> {
         if is_first && !matches!(entry.kind, Kind::Symlink { .. }) {
             self.count(entry.size());
         }
+        if self.options.dry_run
+            && let Some(look) = place.look(&path)
+        {
+            return self.offer_missing(destination, entry, look);
+        }
         let (path, is_taken, like) = match place {
             Place::Unsure { candidate, tried } => {
                 return self.ask_whether_same(Unsure {
@@ -276,16 +251,14 @@ impl Planner<'_> {
             Place::Free { path, like } => (path, false, like),
             Place::Taken(path) => (path, true, None),
             Place::Same(path) => return self.end_same(destination, entry, &path),
-            Place::Skip => return self.end_unsent(entry, &path, How::Skipped, SkipReason::Conflict),
+            Place::Skip | Place::Asked => {
+                return self.end_unsent(entry, &path, How::Skipped, SkipReason::Conflict);
+            }
             Place::Blocked(text) => {
                 let path = path.display().to_string();
                 return self.receiving.fail(entry.id, &path, FailReason::Denied, text);
             }
         };
-        if self.options.dry_run {
-            let candidate = if is_taken { Some(path.clone()) } else { like };
-            return self.offer_missing(destination, entry, path, candidate);
-        }
         let begun = match &entry.kind {
             Kind::Symlink { target: to } => self.make_link(destination, entry, &path, to),
             Kind::File { size } if *size <= PACKED_FILE_BYTES_MAX => {
@@ -367,8 +340,8 @@ impl Planner<'_> {
             candidate,
             mut tried,
         } = unsure;
-        if let Some(missing) = compared.missing {
-            return self.offer(&entry, &path, missing);
+        if let Some((missing, would)) = compared.missing {
+            return self.offer(&entry, &path, missing, Some(would));
         }
         let is_same = compared.is_same && (tried.number == 1 || self.reserve(&entry, &candidate));
         match self.receiving.destination.clone().filter(|_| is_same) {
@@ -406,10 +379,19 @@ impl Planner<'_> {
 
     fn end_unsent(&self, entry: &Entry, path: &Path, how: How, reason: SkipReason) {
         self.receiving.progress.add(Counter::FilesDone, 1);
-        self.receiving.progress.tell(Event::Done {
-            path: path.display().to_string(),
-            bytes: entry.size(),
-            how,
+        let (path, bytes) = (path.display().to_string(), entry.size());
+        let would = match how {
+            How::Skipped => Would::Skip,
+            _ => Would::Keep,
+        };
+        self.receiving.progress.tell(match self.options.dry_run {
+            true => Event::Offered {
+                path,
+                bytes,
+                missing: 0,
+                would: Some(would),
+            },
+            false => Event::Done { path, bytes, how },
         });
         self.receiving.skip(entry.id, reason);
     }
@@ -450,6 +432,9 @@ impl Planner<'_> {
         if decision == Decision::Ask
             && let OnConflict::Ask(ask) = &self.options.on_conflict
         {
+            if self.options.dry_run {
+                return Ok(Place::Asked);
+            }
             let answer = match ask(&conflict(entry, &existing, path)) {
                 Answer::Skip => plan::OnConflict::Skip,
                 Answer::Rename => plan::OnConflict::Rename,
@@ -531,7 +516,9 @@ impl Planner<'_> {
                     "more names are offered at once than are remembered",
                 ));
             }
-            if let Place::Free { path: other, .. } = &place {
+            if let Place::Free { path: other, .. } = &place
+                && !self.options.dry_run
+            {
                 self.receiving.progress.tell(Event::Renamed {
                     from: path.display().to_string(),
                     to: other.display().to_string(),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use files::{Answer, Conflict, Event, OnConflict, Progress, RateLimit};
+use files::{Answer, Conflict, Event, OnConflict, Progress, RateLimit, Would};
 use rustix::fs::XattrFlags;
 
 use crate::trial::{MIB, Trial, random};
@@ -290,29 +290,44 @@ fn a_dry_run_tells_of_each_file_what_would_be_sent_and_that_is_sent() {
         let told = Arc::new(Mutex::new(Vec::new()));
         let telling = Arc::clone(&told);
         let progress = Progress::new(move |event| {
-            if let Event::Offered { path, missing, .. } = event {
-                telling.lock().unwrap().push((path.replace(" (2)", ""), missing));
+            if let Event::Offered {
+                path, missing, would, ..
+            } = event
+            {
+                let path = path.replace(" (2)", "");
+                telling.lock().unwrap().push((path, missing, would.unwrap()));
             }
         });
         let (sent, received) = trial.run_with(&Progress::default(), &progress);
         sent.unwrap();
         assert_eq!(received.unwrap().failed, 0);
         let mut told = told.lock().unwrap().clone();
-        told.sort();
-        let what = |name: &str, missing: u64| (format!("tree/{name}"), missing);
-        let mut expected = vec![
-            what("differs", 1 << 20),
-            what("empty", 0),
-            what("new", 3),
-            what("partly", (30 << 20) - there),
+        told.sort_by(|(one, ..), (other, ..)| one.cmp(other));
+        let what = |name: &str, missing: u64, would| (format!("tree/{name}"), missing, would);
+        let overwrites = matches!(trial.receive.on_conflict, OnConflict::Overwrite);
+        let would_differ = match overwrites {
+            true => Would::Overwrite,
+            false => Would::Rename,
+        };
+        let would_part = match checksum {
+            true => Would::Overwrite,
+            false => Would::Store,
+        };
+        // Replaced by its own bytes, where they are not compared before.
+        let would_touch = match overwrites && !checksum {
+            true => Would::Overwrite,
+            false => Would::Keep,
+        };
+        let expected = vec![
+            what("differs", 1 << 20, would_differ),
+            what("empty", 0, Would::Store),
+            what("new", 3, Would::Store),
+            what("partly", (30 << 20) - there, would_part),
+            what("touched", 0, would_touch),
         ];
-        if !checksum && matches!(trial.receive.on_conflict, OnConflict::Overwrite) {
-            // It is replaced by its own bytes.
-            expected.push(what("touched", 0));
-        }
         assert_eq!(told, expected);
         trial.receive.dry_run = false;
-        let would: u64 = told.iter().map(|(_, missing)| missing).sum();
+        let would: u64 = told.iter().map(|(_, missing, _)| missing).sum();
         assert_eq!(trial.run().bytes_sent, would);
     }
 }
@@ -424,4 +439,59 @@ fn two_receives_into_one_directory_leave_each_others_parts_alone() {
     assert_eq!(report.bytes_there, received.snapshot().bytes_done);
     assert!(fs::read(first.to("file")).unwrap() == fs::read(first.from("file")).unwrap());
     assert_eq!(fs::read_dir(first.to("")).unwrap().count(), 2, "no part is left");
+}
+
+#[test]
+fn a_dry_run_tells_what_would_become_of_each_file_and_asks_nobody() {
+    let mut trial = Trial::new();
+    for (name, here) in [
+        ("new", None),
+        ("none", None),
+        ("same", Some("same")),
+        ("other", Some("another")),
+    ] {
+        fs::create_dir_all(trial.to("")).unwrap();
+        fs::write(trial.from(name), if name == "none" { "" } else { name }).unwrap();
+        let Some(here) = here else { continue };
+        fs::write(trial.to(name), here).unwrap();
+        let then = fs::metadata(trial.from(name)).unwrap().modified().unwrap();
+        fs::File::options()
+            .write(true)
+            .open(trial.to(name))
+            .unwrap()
+            .set_modified(then)
+            .unwrap();
+    }
+    trial.receive.dry_run = true;
+    let ask = |_: &Conflict| -> Answer { panic!("a dry run asks nobody") };
+    for (rule, name, would, missing) in [
+        (OnConflict::Skip, "other", Would::Skip, 0),
+        (OnConflict::Rename, "other (2)", Would::Rename, 5),
+        (OnConflict::Overwrite, "other", Would::Overwrite, 5),
+        (OnConflict::Ask(Arc::new(ask)), "other", Would::Ask, 5),
+    ] {
+        trial.receive.on_conflict = rule;
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let telling = Arc::clone(&told);
+        let received = Progress::new(move |event| {
+            if let Event::Offered {
+                path, missing, would, ..
+            } = event
+            {
+                telling.lock().unwrap().push((path, missing, would));
+            }
+        });
+        let (sent, received) = trial.run_with(&Progress::default(), &received);
+        assert!(sent.is_ok() && received.is_ok());
+        let mut told = told.lock().unwrap().clone();
+        told.sort_by(|(one, ..), (other, ..)| one.cmp(other));
+        let expected = [
+            ("new", 3, Would::Store),
+            ("none", 0, Would::Store),
+            (name, missing, would),
+            ("same", 0, Would::Keep),
+        ];
+        let expected = expected.map(|(name, missing, would)| (format!("tree/{name}"), missing, Some(would)));
+        assert_eq!(told, expected);
+    }
 }

@@ -2,12 +2,12 @@
 //! what went wrong and how it ended.
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use files::{DamagedAt, Event, How, Progress, Report, Snapshot};
+use files::{DamagedAt, Event, How, Progress, Report, Snapshot, Would};
 use indicatif::{MultiProgress, ProgressDrawTarget};
 use peer::PeerId;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,6 +17,7 @@ use serde_json::{Map, Value, json};
 use super::bars::{Bars, Rate};
 use super::events::is_listed;
 use super::interrupt::Interrupt;
+use super::looked::{Looked, offered};
 use crate::limits::{TRANSFER_BAR_TURN, TRANSFER_JSON_TURN, TRANSFER_TURN};
 use crate::output;
 use crate::units;
@@ -36,6 +37,8 @@ pub(super) struct Display {
     whose: String,
     /// What programs are told of it with each event.
     fields: Map<String, Value>,
+    /// What was offered in a transfer in which this end only looks.
+    looked: Arc<Mutex<Looked>>,
 }
 
 enum Mode {
@@ -59,6 +62,7 @@ impl Display {
             mode: Arc::new(mode),
             whose: String::new(),
             fields: Map::new(),
+            looked: Arc::default(),
         }
     }
 
@@ -74,6 +78,7 @@ impl Display {
             mode: Arc::clone(&self.mode),
             whose,
             fields,
+            looked: Arc::default(),
         }
     }
 
@@ -125,6 +130,8 @@ impl Display {
 
     /// The progress of a transfer that is about to begin.
     pub(super) fn progress(&self) -> Progress {
+        // One whose connection was lost tells all again.
+        *self.looked() = Looked::default();
         let display = self.clone();
         Progress::new(move |event| display.event(event))
     }
@@ -143,8 +150,17 @@ impl Display {
             Event::Carrier { carrier, reason } => {
                 json!({ "event": "carrier", "carrier": carrier.name(), "reason": reason })
             }
-            Event::Offered { path, bytes, missing } => {
-                json!({ "event": "offered", "path": path, "bytes": bytes, "missing": missing })
+            Event::Offered {
+                path,
+                bytes,
+                missing,
+                would,
+            } => {
+                self.looked().add(*bytes, *missing, *would);
+                json!({
+                    "event": "offered", "path": path, "bytes": bytes, "missing": missing,
+                    "would": would.map(Would::name),
+                })
             }
             _ => return,
         };
@@ -169,19 +185,12 @@ impl Display {
                 self.tell("", reason);
             }
             Event::Note { text } => self.tell("", text),
-            Event::Offered { path, bytes, missing } => {
-                let there = match missing {
-                    0 if *bytes > 0 => "  (there)".to_owned(),
-                    missing if missing < bytes => format!("  ({} of it missing)", units::bytes(*missing)),
-                    _ => String::new(),
-                };
-                let line = format!("{:>8}  {}{there}", units::bytes(*bytes), output::shown(path));
-                // A reader that has left is told nothing more.
-                let _ = match &*self.mode {
-                    Mode::Bars(bars) => bars.suspend(|| output::data(&line)),
-                    Mode::Json { .. } | Mode::Quiet => output::data(&line),
-                };
-            }
+            Event::Offered {
+                path,
+                bytes,
+                missing,
+                would,
+            } => self.data(&offered(path, *bytes, *missing, *would)),
             _ => {}
         }
     }
@@ -230,6 +239,28 @@ impl Display {
             return;
         }
         self.tell("end", &summary(verb, report, snapshot, took));
+    }
+
+    /// Tells what all that is offered, or would be received, comes to.
+    pub(super) fn end_look(&self) {
+        let looked = *self.looked();
+        match &*self.mode {
+            Mode::Json { .. } => self.json(looked.as_json()),
+            Mode::Bars(_) | Mode::Quiet => self.data(&looked.to_string()),
+        }
+    }
+
+    /// Prints a line of data, above the bars.
+    fn data(&self, line: &str) {
+        // A reader that has left is told nothing more.
+        let _ = match &*self.mode {
+            Mode::Bars(bars) => bars.suspend(|| output::data(line)),
+            Mode::Json { .. } | Mode::Quiet => output::data(line),
+        };
+    }
+
+    fn looked(&self) -> MutexGuard<'_, Looked> {
+        self.looked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -17,7 +17,7 @@ const fn event(name: &'static str, fields: &'static [&'static str]) -> Listed {
 }
 
 /// All of them.
-const EVENTS: [Listed; 16] = [
+const EVENTS: [Listed; 17] = [
     event("code", &["code", "command", "needs_link"]),
     event("waiting", &["peer", "text"]),
     event("connected", &["peer"]),
@@ -28,7 +28,20 @@ const EVENTS: [Listed; 16] = [
     event("problem", &["path", "text"]),
     event("note", &["text"]),
     event("damaged", &["path", "bytes", "at"]),
-    event("offered", &["path", "bytes", "missing"]),
+    event("offered", &["path", "bytes", "missing", "would"]),
+    event(
+        "offered_end",
+        &[
+            "files",
+            "bytes",
+            "missing",
+            "there",
+            "overwritten",
+            "renamed",
+            "skipped",
+            "asked",
+        ],
+    ),
     event("looked", &["text"]),
     event(
         "progress",

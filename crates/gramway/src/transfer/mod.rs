@@ -2,8 +2,8 @@
 //!
 //! The sender listens and the receiver connects. Who has only a code finds the sender by the code's number, at a
 //! server ([`server`]) or on the local network ([`meeting`]); both then prove that they know its words ([`proof`],
-//! [`codes`]). Peers that know each other's IDs need no code. [`display`] has what people and programs see, and
-//! [`bars`] what moves on a terminal.
+//! [`codes`]). Peers that know each other's IDs need no code. [`display`] has what people and programs see,
+//! [`bars`] what moves on a terminal, and [`looked`] what a list and a dry run tell.
 
 mod arguments;
 mod bars;
@@ -11,6 +11,7 @@ mod codes;
 mod display;
 mod events;
 mod interrupt;
+mod looked;
 mod meeting;
 mod proof;
 mod receive;

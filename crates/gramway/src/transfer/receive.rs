@@ -92,8 +92,9 @@ fn receive(
         match received {
             Ok(report) => {
                 let is_transfer = !options.list && !options.dry_run;
-                if is_transfer {
-                    display.report("received", &report, &progress.snapshot(), began.elapsed());
+                match is_transfer {
+                    true => display.report("received", &report, &progress.snapshot(), began.elapsed()),
+                    false => display.end_look(),
                 }
                 return complete(&report);
             }

@@ -155,6 +155,7 @@ fn who_looks_first_receives_afterwards_and_standard_output_has_the_bytes_and_not
         assert_eq!(output.status.code(), Some(0), "{told}");
         let shown = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(shown.contains("6 B  file"), "{shown}");
+        assert!(shown.contains("6 B  in 1 file"), "{shown}");
         let written = fs::read_dir(place.path("to")).expect("it is there").count();
         assert_eq!(written, 0);
         sender.wait_for("the receiver has looked");
