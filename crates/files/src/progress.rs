@@ -120,6 +120,8 @@ pub enum Event {
 pub enum DamagedAt {
     /// On the receiver's disk, in the part of a file that a transfer goes on with.
     Disk,
+    /// Nobody knows where: all chunks are what they are said to be, and the whole does not have the sender's hash.
+    Whole,
     /// When they arrived: as carriers are authenticated, one of the machines has damaged them.
     Arrival,
 }
@@ -130,6 +132,7 @@ impl DamagedAt {
     pub fn name(self) -> &'static str {
         match self {
             Self::Disk => "disk",
+            Self::Whole => "whole",
             Self::Arrival => "arrival",
         }
     }

@@ -165,11 +165,11 @@ impl Receiving {
             Progressed::More | Progressed::Known | Progressed::InOtherHands => {}
             Progressed::Damaged => {
                 if file.restart() {
-                    // A disk, or a journal, that has forgotten: everything comes again, once.
+                    // A disk, a journal, or a source that has changed: everything comes again, once.
                     self.progress.tell(Event::Damaged {
                         path: file.target.path.display().to_string(),
                         bytes: file.target.size.unwrap_or(0),
-                        at: DamagedAt::Disk,
+                        at: DamagedAt::Whole,
                     });
                     self.unacknowledge(file);
                     self.want(file);

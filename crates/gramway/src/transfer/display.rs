@@ -176,6 +176,7 @@ impl Display {
                 let bytes = units::bytes(*bytes);
                 let how = match at {
                     DamagedAt::Disk => "of what was here are damaged",
+                    DamagedAt::Whole => "do not have the sender's hash",
                     DamagedAt::Arrival => "came damaged",
                 };
                 self.tell("", &format!("{path}: {bytes} {how}, and come again"));

@@ -144,6 +144,9 @@ fn problem(error: &TransferError) -> Problem {
 fn complete(report: &Report) -> Result<(), Problem> {
     match report.failed {
         0 => Ok(()),
+        failed if report.is_look => Err(Problem::unavailable(format!(
+            "{failed} files, directories or links could not be transferred, for the reasons above; the rest could"
+        ))),
         failed => Err(Problem::unavailable(format!(
             "{failed} files, directories or links were not transferred, for the reasons above; the rest was"
         ))),
