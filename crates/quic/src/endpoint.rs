@@ -480,6 +480,7 @@ fn server_config(
             &Gate::default(),
             None,
         ))
+        .retry_token_lifetime(limits::RETRY_TOKEN_LIFETIME)
         .max_incoming(limits::STRANGERS_MAX)
         .incoming_buffer_size(limits::INCOMING_BUFFER_BYTES)
         .incoming_buffer_size_total(limits::INCOMING_BUFFER_BYTES * 16);

@@ -20,6 +20,10 @@ pub const CONNECTION_ID_BYTES_MAX: usize = 20;
 /// A handshake that is not complete after this is given up: three times what one with two lost packets takes at 300 ms.
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(3);
 
+/// A Retry token proves an address for so long, by the system's clock: longer than a machine that is overloaded stands
+/// still between a Retry and its answer, and no time in which addresses change hands.
+pub const RETRY_TOKEN_LIFETIME: Duration = Duration::from_secs(120);
+
 /// A peer without a valid token is closed after this.
 pub const AUTHENTICATION_DEADLINE: Duration = Duration::from_secs(10);
 
