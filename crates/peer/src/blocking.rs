@@ -49,7 +49,7 @@ pub fn wait_for<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T
 }
 
 thread_local! {
-    /// One for all waits of this thread: a list of wakers recognizes it, so that waits that time out leave one entry.
+    /// One for all waits of this thread, none of which makes another one.
     static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current())));
 }
 

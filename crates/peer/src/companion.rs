@@ -5,12 +5,12 @@ use std::convert::Infallible;
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use crate::face::Wakers;
 use crate::shared::{Shared, State};
+use crate::wakers::Wakers;
 
 /// What is known of such a thread, in the endpoint's state: what it keeps up, or why it does not.
 pub(crate) struct Companion<T, P = String> {
@@ -18,7 +18,8 @@ pub(crate) struct Companion<T, P = String> {
     leash: Option<Sender<Infallible>>,
     kept: Option<T>,
     problem: Option<P>,
-    waiting: Wakers,
+    /// Who waits for what the thread tells.
+    pub(crate) waiting: Wakers,
     /// What was reported last, where something was: what is kept up, or that nothing is.
     reported: Option<Option<T>>,
 }
@@ -56,27 +57,23 @@ impl<T: Clone + PartialEq, P: Clone> Companion<T, P> {
 
     /// Ready once the thread has told something: what it keeps up at present, or why it does not; nothing where there
     /// is no such thread, or no longer.
-    pub(crate) fn poll_told(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, P>>> {
+    pub(crate) fn told(&self) -> Poll<Option<Result<T, P>>> {
         if self.leash.is_none() {
             return Poll::Ready(None);
         }
         let told = match (&self.kept, &self.problem) {
             (Some(kept), _) => Ok(kept.clone()),
             (None, Some(problem)) => Err(problem.clone()),
-            (None, None) => {
-                self.waiting.wait(context.waker());
-                return Poll::Pending;
-            }
+            (None, None) => return Poll::Pending,
         };
         Poll::Ready(Some(told))
     }
 
     /// Ready once something is kept up, or nothing will be.
-    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
+    pub(crate) fn kept(&self) -> Poll<Option<T>> {
         if self.kept.is_some() || self.leash.is_none() {
             return Poll::Ready(self.kept.clone());
         }
-        self.waiting.wait(context.waker());
         Poll::Pending
     }
 
@@ -90,17 +87,14 @@ impl<T: Clone + PartialEq, P: Clone> Companion<T, P> {
             Ok(kept) => (Some(kept), None),
             Err(problem) => (None, Some(problem)),
         };
-        self.take_waiting()
+        let mut woken = Vec::new();
+        self.waiting.take(&mut woken);
+        woken
     }
 
     /// The endpoint closes.
     pub(crate) fn end(&mut self) {
         (self.leash, self.kept) = (None, None);
-    }
-
-    /// Who waits, and learns of the end.
-    pub(crate) fn take_waiting(&mut self) -> Vec<Waker> {
-        std::mem::take(&mut self.waiting.0)
     }
 }
 
@@ -176,34 +170,29 @@ pub(crate) fn tell<T: Clone + PartialEq>(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn poll<T: Clone + PartialEq>(companion: &mut Companion<T>) -> Poll<Option<T>> {
-        companion.poll(&mut Context::from_waker(Waker::noop()))
-    }
-
-    fn poll_told<T: Clone + PartialEq>(companion: &mut Companion<T>) -> Poll<Option<Result<T, String>>> {
-        companion.poll_told(&mut Context::from_waker(Waker::noop()))
-    }
+    use crate::wakers::Wait;
 
     #[test]
     fn who_waits_learns_of_what_is_kept_up_and_of_the_end() {
         let mut companion = Companion::<u8>::default();
-        assert_eq!(poll(&mut companion), Poll::Ready(None), "there is none");
+        assert_eq!(companion.kept(), Poll::Ready(None), "there is none");
         companion.leash = Some(mpsc::channel().0);
-        assert_eq!(poll(&mut companion), Poll::Pending);
-        assert_eq!(poll_told(&mut companion), Poll::Pending);
+        assert_eq!(companion.kept(), Poll::Pending);
+        assert_eq!(companion.told(), Poll::Pending);
+        companion.waiting.wait(&mut Wait::default(), Waker::noop());
         let problem = "no router".to_owned();
         assert!(!companion.tell(Err(problem.clone())).is_empty());
         assert_eq!(companion.problem(), Some(&problem));
-        assert_eq!(poll(&mut companion), Poll::Pending);
-        assert_eq!(poll_told(&mut companion), Poll::Ready(Some(Err(problem))));
+        assert_eq!(companion.kept(), Poll::Pending);
+        assert_eq!(companion.told(), Poll::Ready(Some(Err(problem))));
+        companion.waiting.wait(&mut Wait::default(), Waker::noop());
         assert_eq!(companion.tell(Ok(7)).len(), 1);
         assert_eq!((companion.kept, companion.problem()), (Some(7), None));
-        assert_eq!(poll(&mut companion), Poll::Ready(Some(7)));
-        assert_eq!(poll_told(&mut companion), Poll::Ready(Some(Ok(7))));
+        assert_eq!(companion.kept(), Poll::Ready(Some(7)));
+        assert_eq!(companion.told(), Poll::Ready(Some(Ok(7))));
         companion.end();
-        assert_eq!(poll(&mut companion), Poll::Ready(None));
-        assert_eq!(poll_told(&mut companion), Poll::Ready(None));
+        assert_eq!(companion.kept(), Poll::Ready(None));
+        assert_eq!(companion.told(), Poll::Ready(None));
     }
 
     #[test]

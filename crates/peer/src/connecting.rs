@@ -1,7 +1,6 @@
 //! How a connection is begun: at the addresses that the program gives, and at those that others name.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
@@ -13,6 +12,7 @@ use crate::error::{AskedRendezvous, ConnectError, Unreached};
 use crate::handle::{Handle, Peer};
 use crate::limits::LAN_SEARCH_TIME;
 use crate::shared::State;
+use crate::wakers::{until, wakers_of};
 
 /// A connection that comes about, from [`crate::Endpoint::begin`]. Dropping it gives the attempt up, and is nothing to
 /// a peer that is connected.
@@ -33,8 +33,8 @@ impl Connecting {
     /// As of [`crate::Endpoint::connect`].
     pub async fn connected(&self) -> Result<Peer, ConnectError> {
         let handle = &self.handle;
-        poll_fn(|context| {
-            let mut state = handle.shared().lock();
+        let wakers = wakers_of(handle.key, |face| &mut face.state);
+        until(handle.shared(), wakers, |state| {
             let Some(face) = state.faces.get(&handle.key) else {
                 return Poll::Ready(Err(ConnectError::EndpointClosed));
             };
@@ -50,9 +50,6 @@ impl Connecting {
             }
             if face.closed.is_some() {
                 return Poll::Ready(Err(ConnectError::EndpointClosed));
-            }
-            if let Some(face) = state.faces.get_mut(&handle.key) {
-                face.state.wait(context.waker());
             }
             Poll::Pending
         })

@@ -26,9 +26,10 @@ use crate::lan;
 use crate::limits::{ACCEPT_QUEUE_MAX, LAN_NUMBERS_MAX, LAN_SEARCH_TIME, UDP_PAYLOAD_MAX};
 use crate::mapping::{self, MappingProblem};
 use crate::rendezvous::{Meetings, Rendezvous};
-use crate::shared::{DriverWaker, Shared};
+use crate::shared::{DriverWaker, Shared, State};
 use crate::stats::EndpointStats;
 use crate::transmit::{socket_options, udp_payload_to};
+use crate::wakers::{Wakers, until, until_changed};
 
 /// Settings of an endpoint.
 #[derive(Clone, Debug)]
@@ -376,17 +377,16 @@ impl Endpoint {
     /// Waits until the endpoint is registered at its rendezvous, and tells the address that it is seen at; `None`
     /// without a rendezvous, or where the endpoint is closed.
     pub async fn registered(&self) -> Option<SocketAddr> {
-        poll_fn(|context| {
-            let mut state = self.shared().lock();
-            let Some(meetings) = state.meetings.as_ref().filter(|_| !state.is_closed) else {
-                return Poll::Ready(None);
-            };
-            if let Some(observed) = meetings.observed() {
-                return Poll::Ready(Some(observed));
-            }
-            state.registration.wait(context.waker());
-            Poll::Pending
-        })
+        until(
+            &**self.shared(),
+            |state| Some(&mut state.registration),
+            |state| match state.meetings.as_ref().filter(|_| !state.is_closed) {
+                Some(meetings) => meetings
+                    .observed()
+                    .map_or(Poll::Pending, |at| Poll::Ready(Some(at))),
+                None => Poll::Ready(None),
+            },
+        )
         .await
     }
 
@@ -423,14 +423,14 @@ impl Endpoint {
     /// `None` without a rendezvous, or where the endpoint is closed. Who is no guest, or is one of an older server,
     /// waits in vain. The server may name anybody: both peers have to prove more than the number.
     pub async fn inviter(&self) -> Option<PeerId> {
-        poll_fn(|context| {
-            let mut state = self.shared().lock();
-            let is_closed = state.is_closed;
-            match state.meetings.as_mut().filter(|_| !is_closed) {
-                Some(meetings) => meetings.poll_inviter(context),
+        until(
+            &**self.shared(),
+            |state| state.meetings.as_mut().map(|meetings| &mut meetings.guests),
+            |state| match state.meetings.as_ref().filter(|_| !state.is_closed) {
+                Some(meetings) => meetings.inviter(),
                 None => Poll::Ready(None),
-            }
-        })
+            },
+        )
         .await
     }
 
@@ -438,23 +438,26 @@ impl Endpoint {
     /// ([`Builder::announce_numbers_on_lan`]). Anybody on that network may answer: both peers have to prove more than
     /// the number. [`Self::connect`] then knows where the peer is, with [`Builder::find_on_lan`].
     pub async fn inviter_on_lan(&self, number: u32) -> Option<PeerId> {
-        let until = Instant::now() + LAN_SEARCH_TIME;
+        let end = Instant::now() + LAN_SEARCH_TIME;
         let asks = self.shared().change(|state, now| {
-            let is_begun = !state.is_closed && state.lan.searches.begin_number(now, number, until);
+            let is_begun = !state.is_closed && state.lan.searches.begin_number(now, number, end);
             is_begun && state.lan.searches.take_start()
         });
         if asks {
             lan::begin_search(self.shared());
         }
-        poll_fn(|context| {
-            let (now, mut state) = (Instant::now(), self.shared().lock());
-            let found = state.lan.searches.inviter(now, number);
-            if found.is_some() || state.is_closed || !state.lan.searches.seeks(now, number) {
-                return Poll::Ready(found);
-            }
-            state.lan.waiting.wait(context.waker());
-            Poll::Pending
-        })
+        until(
+            &**self.shared(),
+            |state| Some(&mut state.lan.waiting),
+            |state| {
+                let now = Instant::now();
+                let found = state.lan.searches.inviter(now, number);
+                match found.is_some() || state.is_closed || !state.lan.searches.seeks(now, number) {
+                    true => Poll::Ready(found),
+                    false => Poll::Pending,
+                }
+            },
+        )
         .await
     }
 
@@ -481,9 +484,13 @@ impl Endpoint {
     /// Waits until the endpoint is announced on the local network; whether it is. It is not without
     /// [`Builder::announce_on_lan`], nor once it is closed.
     pub async fn announced(&self) -> bool {
-        poll_fn(|context| self.shared().lock().lan.announcement.poll(context))
-            .await
-            .is_some()
+        until(
+            &**self.shared(),
+            |state| Some(&mut state.lan.announcement.waiting),
+            |state| state.lan.announcement.kept(),
+        )
+        .await
+        .is_some()
     }
 
     /// Why the endpoint is not announced on the local network at present, as far as something went wrong.
@@ -497,13 +504,17 @@ impl Endpoint {
     /// [`Builder::map_port`], or once the endpoint is closed. Routers that map no ports are common:
     /// [`Self::mapping_problem`].
     pub async fn mapped(&self) -> Option<SocketAddr> {
-        poll_fn(|context| self.shared().lock().mapping.poll(context)).await
+        self.until_mapping(|state| state.mapping.kept()).await
     }
 
     /// Waits until the router has been asked for a port, and tells where others reach us by it at present, or why not;
     /// it is asked again later. `None` without [`Builder::map_port`], or once the endpoint is closed.
     pub async fn asked_for_mapping(&self) -> Option<Result<SocketAddr, MappingProblem>> {
-        poll_fn(|context| self.shared().lock().mapping.poll_told(context)).await
+        self.until_mapping(|state| state.mapping.told()).await
+    }
+
+    async fn until_mapping<T>(&self, look: impl FnMut(&mut State) -> Poll<T>) -> T {
+        until(&**self.shared(), |state| Some(&mut state.mapping.waiting), look).await
     }
 
     /// Why the router maps no port at present, as far as it was asked.
@@ -516,13 +527,17 @@ impl Endpoint {
     /// reach it. `None` without [`Builder::map_port`], where the socket is one of IPv4, or once the endpoint is closed.
     /// Many routers let nobody in whom nobody asked: [`Self::pinhole_problem`].
     pub async fn pinhole(&self) -> Option<SocketAddr> {
-        poll_fn(|context| self.shared().lock().pinhole.poll(context)).await
+        self.until_pinhole(|state| state.pinhole.kept()).await
     }
 
     /// Waits until the router of IPv6 has been asked to let others in, and tells where they reach us by it at present,
     /// or why not; it is asked again later. `None` as of [`Self::pinhole`].
     pub async fn asked_for_pinhole(&self) -> Option<Result<SocketAddr, MappingProblem>> {
-        poll_fn(|context| self.shared().lock().pinhole.poll_told(context)).await
+        self.until_pinhole(|state| state.pinhole.told()).await
+    }
+
+    async fn until_pinhole<T>(&self, look: impl FnMut(&mut State) -> Poll<T>) -> T {
+        until(&**self.shared(), |state| Some(&mut state.pinhole.waiting), look).await
     }
 
     /// Why the router of IPv6 was not told to let others in, as far as it was asked.
@@ -539,27 +554,24 @@ impl Endpoint {
 
     /// The next peer that connected to us; `None` once the endpoint is closed.
     pub async fn accept(&self) -> Option<Peer> {
-        poll_fn(|context| {
-            self.shared().change(|state, _| {
-                if let Some(key) = state.incoming.pop_front() {
-                    state.peers.accept(key);
-                    let face = state.faces.get(&key);
-                    let handle = face.and_then(|face| {
-                        Some(Handle {
-                            owner: Arc::clone(&self.0),
-                            key,
-                            id: face.id?,
-                            lane: Arc::clone(&face.lane),
-                        })
-                    });
-                    return Poll::Ready(handle.map(|handle| Peer(Arc::new(handle))));
-                }
-                if state.is_closed {
-                    return Poll::Ready(None);
-                }
-                state.acceptors.wait(context.waker());
-                Poll::Pending
-            })
+        until_changed(&**self.shared(), acceptors, |state, _| {
+            if let Some(key) = state.incoming.pop_front() {
+                state.peers.accept(key);
+                let face = state.faces.get(&key);
+                let handle = face.and_then(|face| {
+                    Some(Handle {
+                        owner: Arc::clone(&self.0),
+                        key,
+                        id: face.id?,
+                        lane: Arc::clone(&face.lane),
+                    })
+                });
+                return Poll::Ready(handle.map(|handle| Peer(Arc::new(handle))));
+            }
+            match state.is_closed {
+                true => Poll::Ready(None),
+                false => Poll::Pending,
+            }
         })
         .await
     }
@@ -586,16 +598,17 @@ impl Endpoint {
     /// Waits, after [`Self::close`], until all peers have been told, as far as the socket took it: a program that ends
     /// earlier leaves them waiting for it.
     pub async fn ended(&self) {
-        poll_fn(|context| {
-            let mut state = self.shared().lock();
-            if state.has_ended {
-                return Poll::Ready(());
-            }
-            state.acceptors.wait(context.waker());
-            Poll::Pending
+        until(&**self.shared(), acceptors, |state| match state.has_ended {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
         })
         .await;
     }
+}
+
+/// Who waits for peers that connect, or for the endpoint's end.
+fn acceptors(state: &mut State) -> Option<&mut Wakers> {
+    Some(&mut state.acceptors)
 }
 
 impl fmt::Debug for Endpoint {

@@ -3,7 +3,6 @@
 //! Nothing queues: of each kind only the latest event waits, so that a reader that is slow has less to read and misses
 //! only what is no longer true. Readers are independent of each other.
 
-use std::future::poll_fn;
 use std::mem::discriminant;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -12,8 +11,9 @@ use std::task::{Poll, Waker};
 use peer_proto::Congestion;
 
 use crate::endpoint::Owner;
-use crate::face::Wakers;
 use crate::handle::Handle;
+use crate::shared::State;
+use crate::wakers::{Wakers, until, wakers_of};
 
 /// Something changed about a connection; [`crate::Peer::path_stats`] has the whole state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl<E: Copy> News<E> {
             .retain(|(_, other)| discriminant(other) != discriminant(&event));
         self.count += 1;
         self.latest.push((self.count, event));
-        woken.append(&mut self.readers.0);
+        self.readers.take(woken);
     }
 
     /// The first event after the one that a reader has seen.
@@ -128,22 +128,19 @@ impl PeerEvents {
     /// The next event, at first the latest ones of what has changed since the connection began; `None` once the
     /// connection has ended.
     pub async fn next_event(&mut self) -> Option<PeerEvent> {
-        poll_fn(|context| {
-            let Some(handle) = self.peer.upgrade() else {
+        let handle = self.peer.upgrade()?;
+        let (shared, key) = (Arc::clone(&handle.owner.0), handle.key);
+        drop(handle);
+        let wakers = wakers_of(key, |face| &mut face.news.readers);
+        until(shared, wakers, |state| {
+            let Some(face) = state.faces.get(&key) else {
                 return Poll::Ready(None);
             };
-            let mut state = handle.shared().lock();
-            let Some(face) = state.faces.get_mut(&handle.key) else {
-                return Poll::Ready(None);
-            };
-            if let Some(event) = face.news.after(&mut self.seen) {
-                return Poll::Ready(Some(event));
+            match face.news.after(&mut self.seen) {
+                Some(event) => Poll::Ready(Some(event)),
+                None if face.closed.is_some() => Poll::Ready(None),
+                None => Poll::Pending,
             }
-            if face.closed.is_some() {
-                return Poll::Ready(None);
-            }
-            face.news.readers.wait(context.waker());
-            Poll::Pending
         })
         .await
     }
@@ -167,22 +164,24 @@ impl EndpointEvents {
     /// The next event, at first the latest ones of what has changed since the endpoint was bound; `None` once it is
     /// closed.
     pub async fn next_event(&mut self) -> Option<EndpointEvent> {
-        poll_fn(|context| {
-            let Some(owner) = self.owner.upgrade() else {
-                return Poll::Ready(None);
-            };
-            let mut state = owner.0.lock();
+        let owner = self.owner.upgrade()?;
+        let shared = Arc::clone(&owner.0);
+        drop(owner);
+        until(shared, readers, |state| {
             if state.is_closed {
                 return Poll::Ready(None);
             }
-            if let Some(event) = state.news.after(&mut self.seen) {
-                return Poll::Ready(Some(event));
+            match state.news.after(&mut self.seen) {
+                Some(event) => Poll::Ready(Some(event)),
+                None => Poll::Pending,
             }
-            state.news.readers.wait(context.waker());
-            Poll::Pending
         })
         .await
     }
+}
+
+fn readers(state: &mut State) -> Option<&mut Wakers> {
+    Some(&mut state.news.readers)
 }
 
 #[cfg(test)]

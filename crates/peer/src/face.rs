@@ -9,18 +9,7 @@ use peer_proto::{Attempt, CloseReason, Direction, DropReason, Failure, Outcome, 
 use crate::events::{News, PeerEvent};
 use crate::intake::{Lane, Submission};
 use crate::ticket::TicketState;
-
-/// Who waits for one thing; all are woken together, and look again.
-#[derive(Debug, Default)]
-pub(crate) struct Wakers(pub(crate) Vec<Waker>);
-
-impl Wakers {
-    pub(crate) fn wait(&mut self, waker: &Waker) {
-        if !self.0.iter().any(|waiting| waiting.will_wake(waker)) {
-            self.0.push(waker.clone());
-        }
-    }
-}
+use crate::wakers::Wakers;
 
 /// A connection's side of the program.
 pub(crate) struct Face {
@@ -110,7 +99,7 @@ impl Face {
             .chain(&mut self.openers);
         let streams = self.readers.values_mut().chain(self.writers.values_mut());
         for wakers in lists.chain(streams) {
-            woken.append(&mut wakers.0);
+            wakers.take(woken);
         }
     }
 }

@@ -1,9 +1,8 @@
 //! A connection in the program's hands.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -14,12 +13,13 @@ use peer_proto::{
 use crate::endpoint::Owner;
 use crate::error::Closed;
 use crate::events::PeerEvents;
-use crate::face::{Face, side};
+use crate::face::side;
 use crate::intake::{Lane, Submission, cost};
 use crate::path::PeerPath;
 use crate::shared::{Shared, State};
 use crate::streams::{ReceiveStream, SendStream};
 use crate::ticket::{Ticket, TicketState};
+use crate::wakers::{until, until_changed, wakers_of};
 
 /// The connection of a [`Peer`] and its streams; it is closed when all of them are dropped.
 pub(crate) struct Handle {
@@ -32,12 +32,6 @@ pub(crate) struct Handle {
 impl Handle {
     pub(crate) fn shared(&self) -> &Shared {
         &self.owner.0
-    }
-
-    /// Why the connection has ended, if it has.
-    pub(crate) fn closed(&self, state: &State) -> Option<Closed> {
-        let face = state.faces.get(&self.key)?;
-        face.closed.clone().map(Closed)
     }
 }
 
@@ -85,12 +79,13 @@ impl Peer {
         if let Some(ticket) = self.submit(&body, delivery) {
             return Ok(ticket);
         }
-        poll_fn(
-            |context| match self.send_or_wait(&body, delivery, Some(context)) {
+        let wakers = wakers_of(self.0.key, |face| &mut face.room);
+        until_changed(self.0.shared(), wakers, |state, now| {
+            match self.send_locked(state, now, &body, delivery) {
                 Err(SendError::Full) => Poll::Pending,
                 other => Poll::Ready(other),
-            },
-        )
+            }
+        })
         .await
     }
 
@@ -103,7 +98,10 @@ impl Peer {
         let body = body.into();
         match self.submit(&body, delivery) {
             Some(ticket) => Ok(ticket),
-            None => self.send_or_wait(&body, delivery, None),
+            None => {
+                let shared = self.0.shared();
+                shared.change(|state, now| self.send_locked(state, now, &body, delivery))
+            }
         }
     }
 
@@ -128,28 +126,20 @@ impl Peer {
                 return None;
             }
         }
-        Some(Ticket(ticket))
+        Some(Ticket::new(ticket))
     }
 
-    fn send_or_wait(
+    fn send_locked(
         &self,
+        state: &mut State,
+        now: Instant,
         body: &Bytes,
         delivery: Delivery,
-        context: Option<&Context<'_>>,
     ) -> Result<Ticket, SendError> {
-        self.0.shared().change(|state, now| {
-            let sent = state.peers.send(now, self.0.key, body.clone(), delivery);
-            state.tell_room(self.0.key);
-            let face = state.faces.get_mut(&self.0.key).ok_or(SendError::NotConnected)?;
-            match (sent, context) {
-                (Ok(ticket), _) => Ok(Ticket(face.watch(ticket))),
-                (Err(SendError::Full), Some(context)) => {
-                    face.room.wait(context.waker());
-                    Err(SendError::Full)
-                }
-                (Err(error), _) => Err(error),
-            }
-        })
+        let sent = state.peers.send(now, self.0.key, body.clone(), delivery);
+        state.tell_room(self.0.key);
+        let face = state.faces.get_mut(&self.0.key).ok_or(SendError::NotConnected)?;
+        sent.map(|ticket| Ticket::new(face.watch(ticket)))
     }
 
     /// The next message.
@@ -167,19 +157,18 @@ impl Peer {
     /// # Errors
     /// As of [`Self::receive`].
     pub async fn receive_many(&self, messages: &mut Vec<Received>, max: usize) -> Result<usize, Closed> {
-        poll_fn(|context| {
-            let before = messages.len();
-            self.0.shared().change(|state, now| {
-                while messages.len() - before < max.max(1)
-                    && let Some(received) = self.next_message(state, now)
-                {
-                    messages.push(received);
-                }
-                if messages.len() > before {
-                    return Poll::Ready(Ok(messages.len() - before));
-                }
-                self.ended_or_wait(state, |face| face.inbox.wait(context.waker()))
-            })
+        let before = messages.len();
+        let wakers = wakers_of(self.0.key, |face| &mut face.inbox);
+        until_changed(self.0.shared(), wakers, |state, now| {
+            while messages.len() - before < max.max(1)
+                && let Some(received) = self.next_message(state, now)
+            {
+                messages.push(received);
+            }
+            match messages.len() - before {
+                0 => self.ended_or_pending(state),
+                received => Poll::Ready(Ok(received)),
+            }
         })
         .await
     }
@@ -188,16 +177,13 @@ impl Peer {
         state.peers.read_message(now, self.0.key)
     }
 
-    fn ended_or_wait<T>(&self, state: &mut State, wait: impl FnOnce(&mut Face)) -> Poll<Result<T, Closed>> {
-        if let Some(closed) = self.0.closed(state) {
-            return Poll::Ready(Err(closed));
-        }
-        match state.faces.get_mut(&self.0.key) {
-            Some(face) => {
-                wait(face);
-                Poll::Pending
-            }
+    fn ended_or_pending<T>(&self, state: &State) -> Poll<Result<T, Closed>> {
+        match state.faces.get(&self.0.key) {
             None => Poll::Ready(Err(Closed(CloseReason::LocallyClosed))),
+            Some(face) => match &face.closed {
+                Some(reason) => Poll::Ready(Err(Closed(reason.clone()))),
+                None => Poll::Pending,
+            },
         }
     }
 
@@ -221,15 +207,12 @@ impl Peer {
     }
 
     async fn open_stream(&self, direction: Direction, priority: u8) -> Result<StreamId, Closed> {
-        poll_fn(|context| {
-            self.0.shared().change(|state, _| {
-                match state.peers.open_stream(self.0.key, direction, priority) {
-                    Some(stream) => Poll::Ready(Ok(stream)),
-                    None => self.ended_or_wait(state, |face| {
-                        face.openers[side(direction)].wait(context.waker());
-                    }),
-                }
-            })
+        let wakers = wakers_of(self.0.key, |face| &mut face.openers[side(direction)]);
+        until_changed(self.0.shared(), wakers, |state, _| {
+            match state.peers.open_stream(self.0.key, direction, priority) {
+                Some(stream) => Poll::Ready(Ok(stream)),
+                None => self.ended_or_pending(state),
+            }
         })
         .await
     }
@@ -254,13 +237,13 @@ impl Peer {
 
     async fn accept_stream(&self, direction: Direction) -> Result<StreamId, Closed> {
         let side = side(direction);
-        poll_fn(|context| {
-            let mut state = self.0.shared().lock();
+        let wakers = wakers_of(self.0.key, |face| &mut face.acceptors[side]);
+        until(self.0.shared(), wakers, |state| {
             let opened = state.faces.get_mut(&self.0.key);
-            if let Some(stream) = opened.and_then(|face| face.opened[side].pop_front()) {
-                return Poll::Ready(Ok(stream));
+            match opened.and_then(|face| face.opened[side].pop_front()) {
+                Some(stream) => Poll::Ready(Ok(stream)),
+                None => self.ended_or_pending(state),
             }
-            self.ended_or_wait(&mut state, |face| face.acceptors[side].wait(context.waker()))
         })
         .await
     }
@@ -307,11 +290,9 @@ impl Peer {
 
     /// Waits for the connection's end, and tells why it ended.
     pub async fn closed(&self) -> CloseReason {
-        let ended: Result<(), Closed> = poll_fn(|context| {
-            let mut state = self.0.shared().lock();
-            self.ended_or_wait(&mut state, |face| face.state.wait(context.waker()))
-        })
-        .await;
+        let wakers = wakers_of(self.0.key, |face| &mut face.state);
+        let ended: Result<(), Closed> =
+            until(self.0.shared(), wakers, |state| self.ended_or_pending(state)).await;
         ended.map_or_else(|closed| closed.0, |()| CloseReason::LocallyClosed)
     }
 }

@@ -172,6 +172,7 @@ mod stats;
 mod streams;
 mod ticket;
 mod transmit;
+mod wakers;
 
 pub use bytes::Bytes;
 pub use connecting::Connecting;

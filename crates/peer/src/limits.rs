@@ -138,6 +138,9 @@ pub const INVITES_MAX: usize = tunnel_proto::limits::GUESTS_PER_USER_MAX;
 /// Questions whose a number is that the rendezvous has not answered.
 pub const FINDS_MAX: usize = 16;
 
+/// Futures that wait for one thing and for which a list keeps memory while none does.
+pub const PLACES_KEPT: usize = 32;
+
 /// How long a router is asked to keep a mapping: one that nobody takes back is gone soon.
 pub const MAPPING_LIFETIME: Duration = Duration::from_secs(20 * 60);
 

@@ -23,13 +23,14 @@ use peer_proto::{
 
 use crate::companion::{Companion, Companions};
 use crate::events::{EndpointEvent, News, PeerEvent};
-use crate::face::{Face, Wakers, side};
+use crate::face::{Face, side};
 use crate::intake::{Intake, Lane, Submission, cost};
 use crate::lan::Lan;
 use crate::limits::{ACCEPT_QUEUE_MAX, CALLER_PAUSE};
 use crate::mapping::MappingProblem;
 use crate::rendezvous::Meetings;
 use crate::transmit::{Caller, socket_options, transmit};
+use crate::wakers::Wakers;
 
 /// What the lanes of new connections have.
 #[derive(Clone, Copy, Debug)]
@@ -144,7 +145,7 @@ impl State {
             let observed = meetings.observed();
             if observed != self.observed {
                 self.observed = observed;
-                woken.append(&mut self.registration.0);
+                self.registration.take(woken);
                 let registered = observed.map(|observed| EndpointEvent::Registered { observed });
                 self.news
                     .tell(registered.unwrap_or(EndpointEvent::Unregistered), woken);
@@ -321,12 +322,12 @@ impl State {
                 face.id = Some(id);
                 self.faces.insert(peer, face);
                 self.incoming.push_back(peer);
-                woken.append(&mut self.acceptors.0);
+                self.acceptors.take(woken);
             }
             Event::Connected { peer, id, .. } => {
                 if let Some(face) = self.faces.get_mut(&peer) {
                     face.id = Some(id);
-                    woken.append(&mut face.state.0);
+                    face.state.take(woken);
                 }
             }
             Event::Tried { peer, attempts } => {
@@ -467,7 +468,7 @@ impl State {
         wakers: impl FnOnce(&mut Face) -> Option<&mut Wakers>,
     ) {
         if let Some(wakers) = self.faces.get_mut(&peer).and_then(|face| wakers(face)) {
-            woken.append(&mut wakers.0);
+            wakers.take(woken);
         }
     }
 
@@ -483,17 +484,17 @@ impl State {
         intake.end();
         self.take_in(now, intake, woken);
         self.has_ended = true;
-        woken.append(&mut self.acceptors.0);
-        woken.append(&mut self.registration.0);
+        self.acceptors.take(woken);
+        self.registration.take(woken);
         if let Some(meetings) = &mut self.meetings {
             meetings.end(woken);
         }
-        woken.append(&mut self.lan.waiting.0);
+        self.lan.waiting.take(woken);
         self.end_companions();
-        woken.append(&mut self.lan.announcement.take_waiting());
-        woken.append(&mut self.news.readers.0);
-        woken.append(&mut self.mapping.take_waiting());
-        woken.append(&mut self.pinhole.take_waiting());
+        self.lan.announcement.waiting.take(woken);
+        self.news.readers.take(woken);
+        self.mapping.waiting.take(woken);
+        self.pinhole.waiting.take(woken);
         for face in self.faces.values_mut() {
             face.closed.get_or_insert_with(|| reason.clone());
             face.wake_all(woken);

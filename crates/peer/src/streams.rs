@@ -1,18 +1,18 @@
 //! Streams in the program's hands.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use peer_proto::{Read, StreamError, StreamId};
+use peer_proto::{PeerKey, Read, StreamError, StreamId};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::handle::Handle;
 use crate::shared::State;
+use crate::wakers::{Wait, Wakers, change, until, until_changed};
 
 /// Our side of a stream. Dropped unfinished, it is finished.
 pub struct SendStream {
@@ -20,6 +20,8 @@ pub struct SendStream {
     stream: StreamId,
     is_over: bool,
     is_reset: bool,
+    /// Of `AsyncWrite`.
+    wait: Wait,
 }
 
 impl SendStream {
@@ -34,6 +36,7 @@ impl SendStream {
             stream,
             is_over: false,
             is_reset: false,
+            wait: Wait::default(),
         }
     }
 
@@ -43,31 +46,23 @@ impl SendStream {
     /// [`StreamError`] where the peer stopped the stream, or the connection has ended.
     pub async fn write_chunk(&mut self, mut chunk: Bytes) -> Result<(), StreamError> {
         while !chunk.is_empty() {
-            poll_fn(|context| self.poll_write_bytes(context, &mut chunk)).await?;
+            let wakers = writers(self.handle.key, self.stream);
+            until_changed(self.handle.shared(), wakers, |state, _| {
+                self.write(state, &mut chunk)
+            })
+            .await?;
         }
         Ok(())
     }
 
-    fn poll_write_bytes(
-        &mut self,
-        context: &Context<'_>,
-        chunk: &mut Bytes,
-    ) -> Poll<Result<usize, StreamError>> {
-        let Handle { key, .. } = *self.handle;
-        self.handle.shared().change(|state, _| {
-            if let Some(code) = self.stop_code(state) {
-                return Poll::Ready(Err(StreamError::Reset(code)));
-            }
-            match state.peers.write(key, self.stream, chunk) {
-                Ok(0) => {
-                    if let Some(face) = state.faces.get_mut(&key) {
-                        face.writers.entry(self.stream).or_default().wait(context.waker());
-                    }
-                    Poll::Pending
-                }
-                other => Poll::Ready(other),
-            }
-        })
+    fn write(&self, state: &mut State, chunk: &mut Bytes) -> Poll<Result<usize, StreamError>> {
+        if let Some(code) = self.stop_code(state) {
+            return Poll::Ready(Err(StreamError::Reset(code)));
+        }
+        match state.peers.write(self.handle.key, self.stream, chunk) {
+            Ok(0) => Poll::Pending,
+            other => Poll::Ready(other),
+        }
     }
 
     fn stop_code(&self, state: &State) -> Option<u64> {
@@ -104,26 +99,19 @@ impl SendStream {
     /// # Errors
     /// [`StreamError::Closed`] where the connection has ended first, or after [`Self::reset`].
     pub async fn stopped(&self) -> Result<Option<u64>, StreamError> {
-        poll_fn(|context| {
-            let mut state = self.handle.shared().lock();
-            if let Some(code) = self.stop_code(&state) {
+        let wakers = writers(self.handle.key, self.stream);
+        until(self.handle.shared(), wakers, |state| {
+            if let Some(code) = self.stop_code(state) {
                 return Poll::Ready(Ok(Some(code)));
             }
             if self.is_reset {
                 return Poll::Ready(Err(StreamError::Closed));
             }
-            let is_closed = self.handle.closed(&state).is_some();
-            let Some(face) = state.faces.get_mut(&self.handle.key) else {
-                return Poll::Ready(Err(StreamError::Closed));
-            };
-            if face.finished.contains(&self.stream) {
-                return Poll::Ready(Ok(None));
+            match state.faces.get(&self.handle.key) {
+                Some(face) if face.finished.contains(&self.stream) => Poll::Ready(Ok(None)),
+                Some(face) if face.closed.is_none() => Poll::Pending,
+                _ => Poll::Ready(Err(StreamError::Closed)),
             }
-            if is_closed {
-                return Poll::Ready(Err(StreamError::Closed));
-            }
-            face.writers.entry(self.stream).or_default().wait(context.waker());
-            Poll::Pending
         })
         .await
     }
@@ -150,11 +138,14 @@ impl Drop for SendStream {
     fn drop(&mut self) {
         self.finish();
         let mut state = self.handle.shared().lock();
-        if let Some(face) = state.faces.get_mut(&self.handle.key) {
-            face.writers.remove(&self.stream);
+        let waiting = state.faces.get_mut(&self.handle.key).map(|face| {
             face.stopped.remove(&self.stream);
             face.finished.remove(&self.stream);
-        }
+            face.writers.remove(&self.stream)
+        });
+        drop(state);
+        // A waker may be the last that keeps a task, and another connection with it.
+        drop(waiting);
     }
 }
 
@@ -179,7 +170,16 @@ impl AsyncWrite for SendStream {
         }
         // QUIC keeps what it takes until it is acknowledged.
         let mut chunk = Bytes::copy_from_slice(&data[..data.len().min(COPIED_BYTES_MAX)]);
-        self.poll_write_bytes(context, &mut chunk).map_err(into_io)
+        let mut wait = std::mem::take(&mut self.wait);
+        let written = change(
+            self.handle.shared(),
+            writers(self.handle.key, self.stream),
+            &mut wait,
+            context,
+            |state, _| self.write(state, &mut chunk),
+        );
+        self.wait = wait;
+        written.map_err(into_io)
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -203,6 +203,8 @@ pub struct ReceiveStream {
     stream: StreamId,
     /// What every further read tells: the end, or what cut the stream short.
     end: Option<Result<(), StreamError>>,
+    /// Of `AsyncRead`.
+    wait: Wait,
 }
 
 impl ReceiveStream {
@@ -216,6 +218,7 @@ impl ReceiveStream {
             handle,
             stream,
             end: None,
+            wait: Wait::default(),
         }
     }
 
@@ -225,38 +228,33 @@ impl ReceiveStream {
     /// [`StreamError`] where the peer reset the stream, or the connection has ended before its end came; the same each
     /// time.
     pub async fn read_chunk(&mut self, length_max: usize) -> Result<Option<Bytes>, StreamError> {
-        poll_fn(|context| self.poll_read_chunk(context, length_max)).await
+        if let Some(end) = self.end {
+            return end.map(|()| None);
+        }
+        let wakers = readers(self.handle.key, self.stream);
+        let read = until_changed(self.handle.shared(), wakers, |state, _| {
+            self.read(state, length_max)
+        })
+        .await;
+        self.note_end(&read);
+        read
     }
 
-    fn poll_read_chunk(
-        &mut self,
-        context: &Context<'_>,
-        length_max: usize,
-    ) -> Poll<Result<Option<Bytes>, StreamError>> {
-        if let Some(end) = self.end {
-            return Poll::Ready(end.map(|()| None));
+    fn read(&self, state: &mut State, length_max: usize) -> Poll<Result<Option<Bytes>, StreamError>> {
+        match state.peers.read(self.handle.key, self.stream, length_max) {
+            Ok(Read::Data(bytes)) => Poll::Ready(Ok(Some(bytes))),
+            Ok(Read::Finished) => Poll::Ready(Ok(None)),
+            Ok(Read::Blocked) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
         }
-        let key = self.handle.key;
-        let read =
-            self.handle
-                .shared()
-                .change(|state, _| match state.peers.read(key, self.stream, length_max) {
-                    Ok(Read::Data(bytes)) => Poll::Ready(Ok(Some(bytes))),
-                    Ok(Read::Finished) => Poll::Ready(Ok(None)),
-                    Ok(Read::Blocked) => {
-                        if let Some(face) = state.faces.get_mut(&key) {
-                            face.readers.entry(self.stream).or_default().wait(context.waker());
-                        }
-                        Poll::Pending
-                    }
-                    Err(error) => Poll::Ready(Err(error)),
-                });
+    }
+
+    fn note_end(&mut self, read: &Result<Option<Bytes>, StreamError>) {
         self.end = match read {
-            Poll::Ready(Ok(None)) => Some(Ok(())),
-            Poll::Ready(Err(error)) => Some(Err(error)),
-            Poll::Ready(Ok(Some(_))) | Poll::Pending => None,
+            Ok(None) => Some(Ok(())),
+            Err(error) => Some(Err(*error)),
+            Ok(Some(_)) => None,
         };
-        read
     }
 
     /// Tells the peer to send no more, with a code below 0xff00.
@@ -275,9 +273,13 @@ impl Drop for ReceiveStream {
     fn drop(&mut self) {
         self.stop(0);
         let mut state = self.handle.shared().lock();
-        if let Some(face) = state.faces.get_mut(&self.handle.key) {
-            face.readers.remove(&self.stream);
-        }
+        let waiting = state
+            .faces
+            .get_mut(&self.handle.key)
+            .map(|face| face.readers.remove(&self.stream));
+        drop(state);
+        // As of a stream of ours.
+        drop(waiting);
     }
 }
 
@@ -301,13 +303,37 @@ impl AsyncRead for ReceiveStream {
         if buffer.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
-        let read = self.poll_read_chunk(context, buffer.remaining());
-        read.map_err(into_io).map_ok(|chunk| {
-            if let Some(chunk) = chunk {
-                buffer.put_slice(&chunk);
+        let read = match self.end {
+            Some(end) => end.map(|()| None),
+            None => {
+                let mut wait = std::mem::take(&mut self.wait);
+                let read = change(
+                    self.handle.shared(),
+                    readers(self.handle.key, self.stream),
+                    &mut wait,
+                    context,
+                    |state, _| self.read(state, buffer.remaining()),
+                );
+                self.wait = wait;
+                ready!(read)
             }
-        })
+        };
+        self.note_end(&read);
+        if let Some(chunk) = read.map_err(into_io)? {
+            buffer.put_slice(&chunk);
+        }
+        Poll::Ready(Ok(()))
     }
+}
+
+/// Finds those who wait to write to a stream, or for its end.
+fn writers(peer: PeerKey, stream: StreamId) -> impl Fn(&mut State) -> Option<&mut Wakers> {
+    move |state| Some(state.faces.get_mut(&peer)?.writers.entry(stream).or_default())
+}
+
+/// Finds those who wait to read from a stream.
+fn readers(peer: PeerKey, stream: StreamId) -> impl Fn(&mut State) -> Option<&mut Wakers> {
+    move |state| Some(state.faces.get_mut(&peer)?.readers.entry(stream).or_default())
 }
 
 pub(crate) fn into_io(error: StreamError) -> io::Error {

@@ -16,8 +16,8 @@ use mdns_sd::{IfKind, ServiceDaemon};
 use peer_proto::{AddressSource, PeerId, PeerKey, Peers};
 
 use crate::companion::Companion;
-use crate::face::Wakers;
 use crate::limits::{LAN_METRICS_TIME_MAX, LAN_RECORDS_MAX, LAN_SEARCH_TIME};
+use crate::wakers::Wakers;
 pub(crate) use announcer::announce;
 pub(crate) use searcher::begin as begin_search;
 pub(crate) use searches::Searches;

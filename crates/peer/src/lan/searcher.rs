@@ -80,8 +80,9 @@ fn take(shared: &Shared, daemon: &ServiceDaemon, events: &Receiver<ServiceEvent>
 
 /// Whoever waits for the peer of a number looks whether it is known, or looked for no more.
 fn wake(shared: &Shared) {
-    let waiting = std::mem::take(&mut shared.lock().lan.waiting.0);
-    waiting.into_iter().for_each(Waker::wake);
+    let mut woken = Vec::new();
+    shared.lock().lan.waiting.take(&mut woken);
+    woken.into_iter().for_each(Waker::wake);
 }
 
 /// Nobody is found here any more.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use bytes::BytesMut;
@@ -20,9 +20,9 @@ use super::registration::{Registration, Resolution};
 use super::ways::SocketChange;
 use super::whereabouts::Whereabouts;
 use crate::error::{BindError, InviteError, InviterError, RendezvousProblem};
-use crate::face::Wakers;
 use crate::key::SecretKey;
 use crate::limits::{CALLS_MAX, FINDS_MAX, INVITES_MAX, MEETING_TIME_MAX, RELAYED_PAYLOAD_MAX};
+use crate::wakers::Wakers;
 
 /// Somebody whom we want to connect to.
 struct Call {
@@ -58,7 +58,7 @@ pub(crate) struct Meetings {
     /// Whose number we came by, as a guest (RDV-17).
     inviter: Option<PeerId>,
     /// Who waits for that.
-    guests: Wakers,
+    pub(crate) guests: Wakers,
 }
 
 impl Meetings {
@@ -210,12 +210,11 @@ impl Meetings {
     }
 
     /// Ready once the rendezvous has told whose number we came by.
-    pub(crate) fn poll_inviter(&mut self, context: &Context<'_>) -> Poll<Option<PeerId>> {
-        if self.inviter.is_none() {
-            self.guests.wait(context.waker());
-            return Poll::Pending;
+    pub(crate) fn inviter(&self) -> Poll<Option<PeerId>> {
+        match self.inviter {
+            Some(_) => Poll::Ready(self.inviter),
+            None => Poll::Pending,
         }
-        Poll::Ready(self.inviter)
     }
 
     /// Who has been given a number, or will not be, and who learns its inviter.
@@ -223,13 +222,13 @@ impl Meetings {
         self.invitations.take_woken(woken);
         self.finds.take_woken(woken);
         if self.inviter.is_some() {
-            woken.append(&mut self.guests.0);
+            self.guests.take(woken);
         }
     }
 
     /// The endpoint has ended: who waits learns of it.
     pub(crate) fn end(&mut self, woken: &mut Vec<Waker>) {
-        woken.append(&mut self.guests.0);
+        self.guests.take(woken);
     }
 
     /// The endpoint closes: no question is answered any more.

@@ -7,6 +7,14 @@ use std::task::{Context, Poll, Waker};
 /// One of them, for whoever asked.
 pub(crate) struct Asked<T, E>(Arc<Mutex<Slot<T, E>>>);
 
+/// The rendezvous may never answer: nobody's waker waits for it.
+impl<T, E> Drop for Asked<T, E> {
+    fn drop(&mut self) {
+        let waker = self.0.lock().unwrap_or_else(PoisonError::into_inner).waker.take();
+        drop(waker);
+    }
+}
+
 struct Slot<T, E> {
     answer: Option<Result<T, E>>,
     waker: Option<Waker>,
@@ -30,17 +38,11 @@ impl<T: Copy, E: Copy> Asked<T, E> {
             }
         }
     }
-
-    fn answer(&self, answer: Result<T, E>) -> Option<Waker> {
-        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        slot.answer = Some(answer);
-        slot.waker.take()
-    }
 }
 
 /// All questions of one kind that the rendezvous has not answered, in their order.
 pub(super) struct Questions<T, E> {
-    asked: VecDeque<Asked<T, E>>,
+    asked: VecDeque<Arc<Mutex<Slot<T, E>>>>,
     woken: Vec<Waker>,
 }
 
@@ -61,14 +63,16 @@ impl<T: Copy, E: Copy> Questions<T, E> {
     /// The rendezvous was asked.
     pub(super) fn add(&mut self) -> Asked<T, E> {
         let asked = Asked::new();
-        self.asked.push_back(Asked(Arc::clone(&asked.0)));
+        self.asked.push_back(Arc::clone(&asked.0));
         asked
     }
 
     /// It has answered the earliest.
     pub(super) fn answered(&mut self, answer: Result<T, E>) {
         if let Some(asked) = self.asked.pop_front() {
-            self.woken.extend(asked.answer(answer));
+            let mut slot = asked.lock().unwrap_or_else(PoisonError::into_inner);
+            slot.answer = Some(answer);
+            self.woken.extend(slot.waker.take());
         }
     }
 
@@ -82,5 +86,34 @@ impl<T: Copy, E: Copy> Questions<T, E> {
     /// Who has an answer.
     pub(super) fn take_woken(&mut self, woken: &mut Vec<Waker>) {
         woken.append(&mut self.woken);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Wake;
+
+    use super::*;
+
+    struct Task;
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    #[test]
+    fn who_does_not_wait_for_an_answer_leaves_its_place_in_the_order_alone() {
+        let (mut questions, task) = (Questions::<u32, ()>::default(), Arc::new(Task));
+        let [first, second] = [questions.add(), questions.add()];
+        let waker = Waker::from(Arc::clone(&task));
+        let context = Context::from_waker(&waker);
+        assert!(first.poll(&context).is_pending());
+        assert_eq!(Arc::strong_count(&task), 3);
+        drop(first);
+        assert_eq!(Arc::strong_count(&task), 2);
+        for answer in [1, 2] {
+            questions.answered(Ok(answer));
+        }
+        assert_eq!(second.poll(&context), Poll::Ready(Ok(2)));
     }
 }
