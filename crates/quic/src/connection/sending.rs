@@ -222,7 +222,8 @@ impl Connection {
             None => segments,
         };
         let allowed = self.allowed(now, segments);
-        self.gate.set_open(allowed.is_ok());
+        // The core would hold back even what says that the connection is closed, where data waits behind a full window.
+        self.gate.set_open(allowed.is_ok() || self.closed);
         let mut buffer = outbox.buffer();
         self.gate.take_asked();
         let transmit = self

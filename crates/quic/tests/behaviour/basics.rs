@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use quic::{CloseReason, Direction};
 
-use crate::support::{Pair, Setup};
+use crate::support::{Link, Pair, Setup};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -122,6 +122,43 @@ fn closing_tells_the_peer_the_code_and_the_reason() {
         ),
         (0, 0)
     );
+}
+
+/// No acknowledgement would make room for it any more.
+#[test]
+fn the_end_is_told_also_where_the_window_is_full_of_what_was_to_be_sent() {
+    let setup = Setup {
+        link: Link {
+            bits_per_second: 10_000_000,
+            ..Link::with_delay(Duration::from_millis(50))
+        },
+        ..Setup::default()
+    };
+    let moments = [1, 7, 30, 70, 155, 310];
+    for (closes, after) in moments.iter().flat_map(|after| [(0, *after), (1, *after)]) {
+        let (mut pair, client, server) = Pair::connected(setup.clone());
+        let stream = pair
+            .client
+            .endpoint
+            .open_stream(client, Direction::Bidirectional)
+            .unwrap();
+        while pair.client.endpoint.write(client, stream, &[1; 10_000]).unwrap() > 0 {}
+        pair.drive(Duration::from_millis(after));
+        let now = pair.now;
+        match closes {
+            0 => pair.client.endpoint.close(now, client, 0x100, b"done"),
+            _ => pair.server.endpoint.close(now, server, 0x100, b"done"),
+        }
+        pair.drive(Duration::from_millis(300));
+        let told = [&pair.server.closed, &pair.client.closed][closes];
+        assert!(
+            matches!(
+                told.as_slice(),
+                [(_, CloseReason::ApplicationClosed { code: 0x100, .. })]
+            ),
+            "end {closes} closes after {after} ms: {told:?}"
+        );
+    }
 }
 
 #[test]
