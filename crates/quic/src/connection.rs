@@ -1,5 +1,6 @@
 //! One connection: its state around the core, the datagrams that the core holds, and the connection's report.
 
+mod closing;
 mod peer;
 mod sending;
 mod watch;
@@ -8,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use closing::Closing;
 use packet::OwnerKey;
 use quinn_proto::{ConnectionError, Datagram, Dir, VarInt};
 use sending::Turn;
@@ -117,6 +119,8 @@ pub(crate) struct Connection {
     pub(crate) stream_window: u32,
     /// [`crate::Event::Closed`] was given; what follows is draining.
     pub(crate) closed: bool,
+    /// It was closed by us, and the peer has not answered.
+    pub(crate) closing: Option<Box<Closing>>,
     pub(crate) unsettled: bool,
     pub(crate) ready: bool,
     /// Whose turns it has; given when it is put among the others.
@@ -180,6 +184,7 @@ impl Connection {
             streams: StreamGrants::NONE,
             stream_window: limits::STREAM_WINDOW_BYTES,
             closed: false,
+            closing: None,
             unsettled: false,
             ready: false,
             owner: None,

@@ -98,6 +98,8 @@ pub struct Endpoint {
     classified: Classified,
     connections: Vec<Option<Box<Connection>>>,
     open: usize,
+    /// Connections that were closed by us and whose peers have not answered.
+    closing: usize,
     admission: Admission,
     resets: ResetBudget,
     undecided: Undecided,
@@ -193,6 +195,7 @@ impl Endpoint {
             classified: Classified::default(),
             connections: Vec::new(),
             open: 0,
+            closing: 0,
             admission: Admission::new(shard.count),
             resets: ResetBudget::new(shard.count),
             undecided: Undecided::new(shard.count),
@@ -344,6 +347,7 @@ impl Endpoint {
             .proto
             .close(now, VarInt::from_u32(code), Bytes::copy_from_slice(reason));
         connection.closed = true;
+        let begins_closing = connection.begin_closing(now);
         let key = ConnectionKey(index);
         let dropped = events::dropped(connection, key);
         let counters = connection.counters();
@@ -353,6 +357,21 @@ impl Endpoint {
             reason: why,
             counters,
         });
+        self.closing += usize::from(begins_closing);
+    }
+
+    /// How many connections were closed by us whose peers have not answered; a core that forgets one after three probe
+    /// timeouts (RFC 9000 section 10.2) ends its waiting.
+    #[must_use]
+    pub fn closing(&self) -> usize {
+        self.closing
+    }
+
+    /// Whether this is one of them.
+    #[must_use]
+    pub fn is_closing(&self, connection: ConnectionKey) -> bool {
+        let entry = self.connections.get(connection.0).and_then(Option::as_ref);
+        entry.is_some_and(|entry| entry.closing.is_some())
     }
 
     /// Our own address changed under a client's connection: the path is validated again (RFC 9000 section 9).

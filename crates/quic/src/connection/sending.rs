@@ -212,6 +212,7 @@ impl Connection {
         if self.is_mute() {
             return Written::Nothing;
         }
+        self.say_again(outbox);
         let mtu = self.proto.current_mtu();
         let segments = match self.cap.as_ref().map(|cap| cap.packets(now, mtu)) {
             Some(Ok(packets)) => segments.min(packets),
@@ -243,7 +244,9 @@ impl Connection {
             cap.spend(now, mtu, transmit.size);
         }
         self.trains_sent += 1;
-        outbox.push(translate::train(&transmit, self.profile.uses_ecn(), buffer));
+        let train = translate::train(&transmit, self.profile.uses_ecn(), buffer);
+        self.keep_said(&train);
+        outbox.push(train);
         if !counts {
             return Written::Packets(0);
         }

@@ -64,6 +64,7 @@ impl Endpoint {
                 }
             }
         }
+        self.closing -= usize::from(connection.take_answer());
         let dropped = dropped(connection, key);
         if !connection.closed {
             self.events.extend(dropped);
@@ -98,6 +99,7 @@ impl Endpoint {
             self.strangers_bytes -= connection.charge.bytes();
         }
         self.standing_readers -= connection.standing_readers;
+        self.closing -= usize::from(connection.closing.is_some());
         self.ended += connection.counters();
         self.open -= 1;
     }

@@ -16,6 +16,7 @@ impl Endpoint {
             connection.deadline,
             connection.paced_until,
             connection.watch_due(),
+            connection.closing_due(),
         ];
         let due = timers.into_iter().flatten().min();
         if due == connection.timer {
@@ -80,6 +81,7 @@ impl Endpoint {
                 );
             } else {
                 connection.paced_until.take_if(|until| *until <= now);
+                connection.handle_closing_timeout(now);
                 connection.proto.handle_timeout(now);
                 self.events.extend(connection.watch_congestion(now));
             }

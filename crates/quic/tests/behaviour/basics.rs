@@ -158,7 +158,44 @@ fn the_end_is_told_also_where_the_window_is_full_of_what_was_to_be_sent() {
             ),
             "end {closes} closes after {after} ms: {told:?}"
         );
+        assert_eq!(pair.client.endpoint.closing() + pair.server.endpoint.closing(), 0);
     }
+}
+
+/// RFC 9000 section 10.2.1.
+#[test]
+fn an_end_that_the_path_lost_is_said_again_to_a_peer_that_sends_nothing() {
+    let (mut pair, client, _) = Pair::connected(Setup::default());
+    let now = pair.now;
+    pair.link.loss_per_mille = [1_000, 0];
+    pair.client.endpoint.close(now, client, 0x100, b"done");
+    pair.drive(Duration::from_millis(5));
+    assert!(pair.server.closed.is_empty());
+    assert!(pair.client.endpoint.is_closing(client));
+    pair.link.loss_per_mille = [0, 0];
+    pair.drive(Duration::from_millis(20));
+    let expected = CloseReason::ApplicationClosed {
+        code: 0x100,
+        reason: "done".to_owned(),
+    };
+    assert_eq!(pair.server.closed[0].1, expected);
+    // It has answered.
+    assert_eq!(pair.client.endpoint.closing(), 0);
+}
+
+#[test]
+fn a_peer_that_never_answers_the_end_is_told_a_few_times_and_forgotten() {
+    let (mut pair, client, _) = Pair::connected(Setup::default());
+    let now = pair.now;
+    pair.link.loss_per_mille = [1_000, 1_000];
+    pair.client.captured = Some(Vec::new());
+    pair.client.endpoint.close(now, client, 0x100, b"done");
+    pair.drive(SECOND);
+    assert_eq!(pair.client.endpoint.closing(), 0);
+    assert_eq!(pair.client.endpoint.open_connections(), 0);
+    let told = pair.client.captured.take().unwrap();
+    assert!((3..=12).contains(&told.len()), "{} packets", told.len());
+    assert!(told.windows(2).all(|pair| pair[0] == pair[1]));
 }
 
 #[test]
