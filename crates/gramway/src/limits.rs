@@ -342,4 +342,4 @@ pub(crate) const TRANSFER_RATE_SPAN: Duration = Duration::from_secs(5);
 pub(crate) const TRANSFER_JSON_TURN: Duration = Duration::from_secs(1);
 
 /// How long an end that leaves waits for its last packets, and for the other's.
-pub(crate) const PEER_GOODBYE_MAX: Duration = Duration::from_secs(1);
+pub(crate) const PEER_GOODBYE_MAX: Duration = Duration::from_secs(2);

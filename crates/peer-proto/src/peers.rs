@@ -17,6 +17,7 @@ mod turns;
 mod windows;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
@@ -89,6 +90,8 @@ pub struct Peers {
     path_timers: BTreeSet<(Instant, usize)>,
     /// Peers to whose paths checks are to be sent.
     checking: Vec<usize>,
+    /// Connections that are closing and had several paths, by their nominal addresses.
+    closing: Vec<(ConnectionKey, SocketAddr)>,
     /// Peers that should be met again.
     wishes: Vec<PeerKey>,
 }
@@ -138,6 +141,7 @@ impl Peers {
             routes: Routes::default(),
             path_timers: BTreeSet::new(),
             checking: Vec::new(),
+            closing: Vec::new(),
             wishes: Vec::new(),
         }
     }
@@ -287,6 +291,13 @@ impl Peers {
     #[must_use]
     pub fn may_send(&self) -> bool {
         self.quic.may_send() || !self.checking.is_empty()
+    }
+
+    /// Whether peers whose connections we have closed have not answered that; they are told again for three probe timeouts
+    /// (RFC 9000 section 10.2).
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        self.quic.closing() > 0
     }
 
     /// When [`Self::handle_timeout`] is due.

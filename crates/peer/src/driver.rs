@@ -116,7 +116,7 @@ impl Driver {
                 false
             }
             Some(until) => {
-                let waits = self.is_busy || self.is_blocked || self.shared.lock().is_leaving_meetings();
+                let waits = self.is_busy || self.is_blocked || self.shared.lock().is_telling_the_end();
                 !waits || now >= until
             }
         }

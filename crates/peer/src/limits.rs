@@ -33,8 +33,8 @@ pub const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 /// with jumbo frames and the loopback device do: four fit a train, and a lost packet does not take too much with it.
 pub const UDP_PAYLOAD_MAX: u16 = 16_376;
 
-/// How long an endpoint that closes goes on sending what QUIC still says to its peers.
-pub const CLOSE_TIME_MAX: Duration = Duration::from_millis(200);
+/// How long an endpoint that closes waits for its peers to answer that; they do so at once.
+pub const CLOSE_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Bytes of a key file: a key in hexadecimal, with room for white space.
 pub const KEY_FILE_BYTES_MAX: u64 = 256;

@@ -260,17 +260,15 @@ impl State {
             }
             waits = meetings.has_waiting();
         }
-        // Relayed peers have been told: what says so has left, too.
-        if self.leaves_meetings && !peers_have_more && !waits {
+        // Relayed peers have been told: what says so has left, too, and was answered.
+        if self.leaves_meetings && !peers_have_more && !waits && !self.peers.is_closing() {
             self.leave_meetings(now);
             more = true;
         }
         more || peers_have_more
     }
 
-    /// The endpoint closes: all peers are told, and then the rendezvous, which relays to some of them.
-    /// Nobody acknowledges that: where the way to the rendezvous is full, e.g. of a stream, what tells a relayed peer
-    /// may be lost there or come too late, and that peer then waits for its idle timeout.
+    /// The endpoint closes: all peers are told until they answer, and then the rendezvous, which relays to some of them.
     pub(crate) fn close(&mut self, now: Instant, code: u32, reason: &[u8]) {
         self.is_closed = true;
         self.peers.close_all(now, code, reason);
@@ -281,9 +279,9 @@ impl State {
         self.end_companions();
     }
 
-    /// Whether relayed peers are still to be told of the end, and the rendezvous after them.
-    pub(crate) fn is_leaving_meetings(&self) -> bool {
-        self.leaves_meetings
+    /// Whether peers are still to be told of the end, and the rendezvous after them.
+    pub(crate) fn is_telling_the_end(&self) -> bool {
+        self.leaves_meetings || self.peers.is_closing()
     }
 
     /// Tells the rendezvous with the next [`Self::flush`], and gives up what still waits to be relayed.

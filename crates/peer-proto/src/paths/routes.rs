@@ -11,8 +11,8 @@ use quic::ConnectionKey;
 /// The path of a connection's packets.
 #[derive(Debug)]
 struct Route {
-    /// Whose.
-    index: usize,
+    /// Whose; `None`: of one that is closing.
+    index: Option<usize>,
     present: SocketAddr,
 }
 
@@ -46,7 +46,7 @@ impl Routes {
         self.of_connection[place] = Some(nominal);
         *self.nominals.entry(nominal).or_default() += 1;
         let other = self.sources.remove(&nominal)?;
-        self.routes.get(&other).map(|route| route.index)
+        self.routes.get(&other).and_then(|route| route.index)
     }
 
     pub(crate) fn closed(&mut self, connection: ConnectionKey) {
@@ -70,17 +70,36 @@ impl Routes {
     ) -> Option<usize> {
         self.by_transaction.insert(transaction, index);
         let route = Route {
-            index,
+            index: Some(index),
             present: nominal,
         };
         let former = self.routes.insert(nominal, route)?;
         self.sources.retain(|_, known| *known != nominal);
-        Some(former.index).filter(|former| *former != index)
+        former.index.filter(|former| *former != index)
     }
 
     /// It has not any more.
     pub(crate) fn untrack(&mut self, index: usize, nominal: SocketAddr, transaction: &[u8; 12]) {
         self.by_transaction.remove(transaction);
+        self.remove(nominal, Some(index));
+    }
+
+    /// The connection is closing: what is still said to its peer, and comes of it, goes on by these paths.
+    pub(crate) fn close(&mut self, index: usize, nominal: SocketAddr, transaction: &[u8; 12]) {
+        self.by_transaction.remove(transaction);
+        if let Some(route) = self.routes.get_mut(&nominal)
+            && route.index == Some(index)
+        {
+            route.index = None;
+        }
+    }
+
+    /// Nothing is said any more to the peer of a connection that was closing.
+    pub(crate) fn end(&mut self, nominal: SocketAddr) {
+        self.remove(nominal, None);
+    }
+
+    fn remove(&mut self, nominal: SocketAddr, index: Option<usize>) {
         if self
             .routes
             .get(&nominal)
@@ -95,7 +114,7 @@ impl Routes {
     pub(crate) fn rename(&mut self, index: usize, former: SocketAddr, nominal: SocketAddr) -> Option<usize> {
         self.routes.remove(&former);
         let route = Route {
-            index,
+            index: Some(index),
             present: nominal,
         };
         let other = self.routes.insert(nominal, route);
@@ -107,7 +126,9 @@ impl Routes {
         if self.may_belong(former, nominal) {
             self.sources.insert(former, nominal);
         }
-        other.map(|other| other.index).filter(|other| *other != index)
+        other
+            .and_then(|other| other.index)
+            .filter(|other| *other != index)
     }
 
     pub(crate) fn by_transaction(&self, transaction: &[u8; 12]) -> Option<usize> {
@@ -146,11 +167,15 @@ impl Routes {
         let nominal = self.sources.get(&source).copied();
         let route = self.routes.get(&nominal.unwrap_or(source));
         let nominal = nominal.filter(|_| is_short(datagram)).unwrap_or(source);
-        (nominal, route.map(|route| route.index))
+        (nominal, route.and_then(|route| route.index))
     }
 
-    /// Where a train of QUIC to `destination` goes, and whose it is.
-    pub(crate) fn outward(&self, destination: SocketAddr, train: &[u8]) -> Option<(SocketAddr, usize)> {
+    /// Where a train of QUIC to `destination` goes, and whose it is, unless that is closing.
+    pub(crate) fn outward(
+        &self,
+        destination: SocketAddr,
+        train: &[u8],
+    ) -> Option<(SocketAddr, Option<usize>)> {
         let route = self.routes.get(&destination).filter(|_| is_short(train))?;
         Some((route.present, route.index))
     }

@@ -69,11 +69,15 @@ impl Peers {
 
     /// The connection of a peer has ended. Where it has another one, e.g. by another attempt to connect, that has its
     /// paths from here on.
-    pub(super) fn hand_paths_on(&mut self, now: Instant, index: usize) {
+    pub(super) fn hand_paths_on(&mut self, now: Instant, index: usize, connection: ConnectionKey) {
         let Some(addresses) = self.paths(index).map(|paths| paths.addresses()) else {
             return;
         };
-        self.drop_paths(index);
+        if self.quic.is_closing(connection) {
+            self.leave_paths(index, connection);
+        } else {
+            self.drop_paths(index);
+        }
         let id = self.peers[index].as_deref().and_then(|peer| peer.id);
         let is_other = |(place, peer): &(usize, &Option<Box<Peer>>)| {
             let peer = peer.as_deref().filter(|_| *place != index);
@@ -86,16 +90,40 @@ impl Peers {
 
     /// It has one path from here on.
     pub(super) fn drop_paths(&mut self, index: usize) {
-        let Some(peer) = self.peers.get_mut(index).and_then(Option::as_deref_mut) else {
-            return;
-        };
-        if let Some(paths) = peer.paths.take() {
+        if let Some(paths) = self.take_paths(index) {
             self.routes
                 .untrack(index, paths.nominal(), &paths.meeting().transaction);
-            if let Some(timer) = paths.timer {
-                self.path_timers.remove(&(timer, index));
-            }
         }
+    }
+
+    /// Nothing is decided any more about the paths of a connection that is closing, and what is said to its peer goes by
+    /// the one in use.
+    fn leave_paths(&mut self, index: usize, connection: ConnectionKey) {
+        if let Some(paths) = self.take_paths(index) {
+            let nominal = paths.nominal();
+            self.routes.close(index, nominal, &paths.meeting().transaction);
+            self.closing.push((connection, nominal));
+        }
+    }
+
+    fn take_paths(&mut self, index: usize) -> Option<Box<Paths>> {
+        let paths = self.peers.get_mut(index)?.as_deref_mut()?.paths.take()?;
+        if let Some(timer) = paths.timer {
+            self.path_timers.remove(&(timer, index));
+        }
+        Some(paths)
+    }
+
+    /// Ends the paths of connections whose peers know that they are closed, or will not be told any more.
+    pub(super) fn end_paths(&mut self) {
+        let (quic, routes) = (&self.quic, &mut self.routes);
+        self.closing.retain(|(connection, nominal)| {
+            let is_closing = quic.is_closing(*connection);
+            if !is_closing {
+                routes.end(*nominal);
+            }
+            is_closing
+        });
     }
 
     /// QUIC follows its client to another address.
@@ -220,7 +248,9 @@ impl Peers {
                     train.source = None;
                 }
                 let is_another = last.replace(index) != Some(index);
-                if is_another && self.paths(index).is_some_and(|paths| paths.sent(now)) {
+                if let Some(index) = index.filter(|_| is_another)
+                    && self.paths(index).is_some_and(|paths| paths.sent(now))
+                {
                     self.settle_paths(now, index);
                 }
             }

@@ -118,7 +118,7 @@ impl Peers {
             return;
         };
         self.by_connection[connection.index()] = None;
-        self.hand_paths_on(now, index);
+        self.hand_paths_on(now, index, connection);
         let key = self.key(index);
         let Some(peer) = self.peers[index].as_deref_mut() else {
             return;

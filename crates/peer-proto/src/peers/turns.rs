@@ -34,7 +34,7 @@ impl Peers {
                 self.take_event(now, event);
             }
             let Some(index) = self.touched.pop() else {
-                return;
+                return self.end_paths();
             };
             if let Some(peer) = self.peers[index].as_deref_mut() {
                 peer.is_touched = false;

@@ -339,3 +339,56 @@ fn the_connection_that_is_left_has_the_paths_of_one_that_has_ended() {
         world.drive_until(|world| (0..2).all(|end| world.ends[end].peers.path(left(world, end)).unwrap().1));
     }
 }
+
+/// The end is said by the path in use, also where QUIC knows another address.
+#[test]
+fn whoever_has_moved_to_another_path_is_told_of_the_end_there() {
+    for closes in 0..2 {
+        for to_relay in [false, true] {
+            let (before, after) = if to_relay {
+                (open(), closed())
+            } else {
+                (closed(), open())
+            };
+            let mut world = World::meeting(before, relay(), 1);
+            world.drive_until(|world| world.ends.iter().all(|end| !end.connected.is_empty()));
+            assert_eq!(world.is_relayed(), Some(!to_relay));
+            world.set_link(after);
+            talk(&mut world, 10);
+            assert_eq!(world.is_relayed(), Some(to_relay));
+            if !to_relay {
+                world.set_relay(LinkConfig { loss: 1.0, ..relay() });
+            }
+            let (now, peer) = (world.now(), world.ends[closes].peer());
+            world.ends[closes].peers.close(now, peer, 7, b"enough");
+            world.drive_until(|world| !world.ends[1 - closes].closed.is_empty());
+            let took = world.now() - now;
+            assert!(
+                took < SECOND,
+                "end {closes} closes, relayed: {to_relay}, after {took:?}"
+            );
+            world.drive(SECOND);
+            assert!(!world.ends[closes].peers.is_closing());
+        }
+    }
+}
+
+/// A connection that is closing leaves nothing behind, and its path is one of the next.
+#[test]
+fn a_peer_that_was_told_of_the_end_can_be_met_again_at_the_same_addresses() {
+    let mut world = World::met(open(), relay(), 1);
+    world.set_link(closed());
+    talk(&mut world, 5);
+    let (now, peer) = (world.now(), world.ends[0].peer());
+    world.set_relay(LinkConfig { loss: 1.0, ..relay() });
+    world.ends[0].peers.close(now, peer, 7, b"enough");
+    world.set_link(open());
+    world.connect();
+    world.drive_until(|world| world.ends.iter().all(|end| end.connected.len() == 2));
+    for end in &mut world.ends {
+        end.ended.clear();
+    }
+    talk(&mut world, 2);
+    assert_eq!(world.is_relayed(), Some(false));
+    assert!(!world.ends[0].peers.is_closing());
+}

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use peer::blocking::{wait, wait_for};
-use peer::{Delivery, Peer, PeerPath};
+use peer::{CloseReason, Delivery, Peer, PeerPath};
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::require_root;
 
@@ -157,6 +157,48 @@ fn peers_that_reach_nothing_but_the_server_are_relayed() {
     let mut talk = Talk::new(ends);
     talk.until("direct", are_direct);
     talk.finish();
+}
+
+/// What says so may be lost among a stream that fills the way to the rendezvous.
+#[test]
+fn a_relayed_peer_hears_at_once_that_an_endpoint_closes_whichever_of_them_sends_a_stream() {
+    require_root!();
+    let world = World::new();
+    world.set_kinds([Open, Open], FIRST_PORT);
+    block(&world);
+    for sender in 0..2 {
+        let (caller, callee) = (world.peer(0, FIRST_PORT), world.peer(1, FIRST_PORT));
+        let (_, ends) = first_message(&caller, &callee, PROGRAM_LIMIT).unwrap();
+        assert!(are_relayed(&ends));
+        let [closes, stays] = &ends;
+        let (sends, receives) = if sender == 0 {
+            (closes, stays)
+        } else {
+            (stays, closes)
+        };
+        let (mut stream, source) = (wait(sends.open_one_way(0)).unwrap(), receives.clone());
+        // Both end with the connection.
+        std::thread::spawn(move || while wait(stream.write_chunk(vec![1; 65_536].into())).is_ok() {});
+        let (told, heard) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut stream = wait(source.accept_one_way()).unwrap();
+            let mut bytes = 0;
+            while let Ok(Some(chunk)) = wait(stream.read_chunk(65_536)) {
+                bytes += chunk.len();
+                let _ = told.send(bytes);
+            }
+        });
+        while heard.recv_timeout(PROGRAM_LIMIT).unwrap() < 4 << 20 {}
+        caller.close(7, "enough");
+        let begin = Instant::now();
+        let reason = wait_for(PROGRAM_LIMIT, stays.closed()).expect("it hears of it");
+        println!("end {sender} sends: {reason:?} after {:?}", begin.elapsed());
+        assert!(
+            matches!(reason, CloseReason::ApplicationClosed { code: 7, .. }),
+            "{reason:?}"
+        );
+        wait_for(PROGRAM_LIMIT, caller.ended()).unwrap();
+    }
 }
 
 /// RDV-8, PEER-19: both routers forget all mappings, and give others from then on.
