@@ -3,6 +3,7 @@
 //! places, and one writes what is to be said.
 
 mod compare;
+mod conflicts;
 mod damaged;
 mod elsewhere;
 mod file;

@@ -1,4 +1,5 @@
 //! What becomes of an entry that is offered: where it goes, whether it is there already, and what of it is wanted.
+//! `conflicts.rs` decides where something is in its place.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -11,20 +12,20 @@ use files_proto::content::{Address, chunk_count, chunk_length};
 use files_proto::limits::{CHUNK_BYTES, PACKED_FILE_BYTES_MAX};
 use files_proto::manifest::{ManifestError, Offered, Refused};
 use files_proto::message::Message;
-use files_proto::name::{numbered, target_stays_inside};
-use files_proto::plan::{self, Decision, Existing};
+use files_proto::name::target_stays_inside;
 use files_proto::{Entry, EntryId, FailReason, Kind, Ranges, SkipReason};
 
-use super::compare::{Asked, Candidate, Compared, Question};
+use super::compare::{Asked, Candidate, Question};
+use super::conflicts::Unsure;
 use super::elsewhere::Elsewhere;
 use super::file::{Incoming, Output, Part, Target};
-use super::found::{Found, conflict, existing};
+use super::found::existing;
 use super::kept::{Kept, beside, former, kept};
 use super::ordered::Ordered;
 use super::place::{Look, Place, Tried};
 use super::shared::{Directory, Receiving, Small, reason_of, sentence};
 use crate::destination::Destination;
-use crate::options::{Answer, OnConflict, ReceiveOptions};
+use crate::options::ReceiveOptions;
 use crate::progress::{Counter, Event, How, Would};
 use crate::walk::Filter;
 
@@ -43,17 +44,6 @@ pub(super) struct Planner<'a> {
     pub(super) unsure: HashMap<EntryId, Unsure>,
     /// Files whose addresses are known, to be compared.
     pub(super) ready: Vec<Asked>,
-}
-
-/// An entry that waits for a comparison.
-pub(super) struct Unsure {
-    entry: Entry,
-    /// Its place.
-    path: PathBuf,
-    /// The file that it is compared with.
-    candidate: PathBuf,
-    /// With that file, and should it differ.
-    tried: Tried,
 }
 
 impl Planner<'_> {
@@ -97,7 +87,7 @@ impl Planner<'_> {
     }
 
     /// Only tells of it.
-    fn offer(&self, entry: &Entry, path: &Path, missing: u64, would: Option<Would>) {
+    pub(super) fn offer(&self, entry: &Entry, path: &Path, missing: u64, would: Option<Would>) {
         self.receiving.progress.tell(Event::Offered {
             path: path.display().to_string(),
             bytes: entry.size(),
@@ -216,7 +206,7 @@ impl Planner<'_> {
     }
 
     /// `tried`: files that it was compared with are others.
-    fn plan_placed(&mut self, entry: &Entry, path: PathBuf, tried: Tried) {
+    pub(super) fn plan_placed(&mut self, entry: &Entry, path: PathBuf, tried: Tried) {
         let is_first = tried.number == 0;
         let Some(destination) = &self.receiving.destination else {
             return self.offer(entry, &path, entry.size(), Some(Would::Store));
@@ -277,7 +267,8 @@ impl Planner<'_> {
         }
     }
 
-    fn end_same(&self, destination: &Destination, entry: &Entry, path: &Path) {
+    /// What is offered is at this path: it gets mode, time and attributes, and no bytes are sent.
+    pub(super) fn end_same(&self, destination: &Destination, entry: &Entry, path: &Path) {
         let size = entry.size();
         if size > CHUNK_BYTES && !self.options.dry_run {
             // Of a transfer that was killed right after its end; nothing is lost where it stays.
@@ -298,26 +289,8 @@ impl Planner<'_> {
         self.end_unsent(entry, path, How::There, SkipReason::Same);
     }
 
-    /// Asks for the addresses of a file, once, to know whether one that is here is the same.
-    fn ask_whether_same(&mut self, mut unsure: Unsure) {
-        let (entry, size) = (unsure.entry.id, unsure.entry.size());
-        let question = Question::Same {
-            path: unsure.candidate.clone(),
-        };
-        let addresses = std::mem::take(&mut unsure.tried.addresses);
-        self.unsure.insert(entry, unsure);
-        if addresses.is_empty() {
-            return self.ask(entry, size, question);
-        }
-        self.ready.push(Asked {
-            entry,
-            size,
-            question,
-            addresses,
-        });
-    }
-
-    fn ask(&mut self, entry: EntryId, size: u64, question: Question) {
+    /// Asks the sender for the addresses of a file's chunks, to answer this question.
+    pub(super) fn ask(&mut self, entry: EntryId, size: u64, question: Question) {
         let asked = Asked {
             entry,
             size,
@@ -326,43 +299,6 @@ impl Planner<'_> {
         };
         self.asked.insert(entry, asked);
         self.receiving.outbox.push(&Message::Ask { entry });
-    }
-
-    /// A file has been compared with that in its place.
-    pub(super) fn compared(&mut self, compared: Compared) {
-        // The sender may have given it up meanwhile.
-        let Some(unsure) = self.unsure.remove(&compared.entry) else {
-            return;
-        };
-        let Unsure {
-            entry,
-            path,
-            candidate,
-            mut tried,
-        } = unsure;
-        if let Some((missing, would)) = compared.missing {
-            return self.offer(&entry, &path, missing, Some(would));
-        }
-        let is_same = compared.is_same && (tried.number == 1 || self.reserve(&entry, &candidate));
-        match self.receiving.destination.clone().filter(|_| is_same) {
-            Some(destination) => self.end_same(&destination, &entry, &candidate),
-            None => {
-                tried.addresses = compared.addresses;
-                self.plan_placed(&entry, path, tried);
-            }
-        }
-    }
-
-    /// Takes the name of a file that is the offered one; `false` where another entry has been offered for it meanwhile.
-    fn reserve(&self, entry: &Entry, path: &Path) -> bool {
-        let name = path.file_name().unwrap_or_default().as_bytes();
-        let found = self
-            .receiving
-            .destination
-            .as_ref()
-            .and_then(|destination| existing(destination, path).ok()?);
-        found.is_some_and(|found| self.take_place(&found))
-            && self.receiving.state().manifest.reserve(entry.id, name)
     }
 
     /// The sender has given up an entry, for this reason.
@@ -394,146 +330,6 @@ impl Planner<'_> {
             false => Event::Done { path, bytes, how },
         });
         self.receiving.skip(entry.id, reason);
-    }
-
-    /// Looks at what is in the place, and decides by the user's rule.
-    fn place(
-        &self,
-        destination: &Destination,
-        entry: &Entry,
-        path: &Path,
-        mut tried: Tried,
-    ) -> io::Result<Place> {
-        let free = || Place::Free {
-            path: path.to_owned(),
-            like: None,
-        };
-        let Some(found) = existing(destination, path)? else {
-            return Ok(free());
-        };
-        let differs = tried.number > 0;
-        if !differs && !self.take_place(&found) {
-            // By a name that the file system takes for the same, whatever is known of it.
-            return self.free_name(destination, entry, path, tried);
-        }
-        let existing = found.existing;
-        let rule = match &self.options.on_conflict {
-            OnConflict::Skip => plan::OnConflict::Skip,
-            OnConflict::Rename => plan::OnConflict::Rename,
-            OnConflict::Overwrite => plan::OnConflict::Overwrite,
-            OnConflict::Newer => plan::OnConflict::Newer,
-            OnConflict::Ask(_) => plan::OnConflict::Ask,
-        };
-        let decide = |rule| match plan::decide(entry, Some(&existing), rule, self.options.checksum) {
-            Decision::Compare if differs => plan::resolve(entry, &existing, rule, true),
-            decision => decision,
-        };
-        let mut decision = decide(tried.answer.unwrap_or(rule));
-        if decision == Decision::Ask
-            && let OnConflict::Ask(ask) = &self.options.on_conflict
-        {
-            if self.options.dry_run {
-                return Ok(Place::Asked);
-            }
-            let answer = match ask(&conflict(entry, &existing, path)) {
-                Answer::Skip => plan::OnConflict::Skip,
-                Answer::Rename => plan::OnConflict::Rename,
-                Answer::Overwrite => plan::OnConflict::Overwrite,
-            };
-            tried.answer = Some(answer);
-            decision = decide(answer);
-        }
-        match decision {
-            Decision::Create => Ok(free()),
-            Decision::Skip(SkipReason::Same) => Ok(Place::Same(path.to_owned())),
-            Decision::Skip(_) if matches!(existing, Existing::Directory | Existing::Special) => Ok(
-                Place::Blocked("something that is no file is in its place; move it away"),
-            ),
-            Decision::Skip(_) | Decision::Ask | Decision::Merge => Ok(Place::Skip),
-            Decision::Compare => {
-                tried.number = 1;
-                Ok(Place::Unsure {
-                    candidate: path.to_owned(),
-                    tried,
-                })
-            }
-            // Its addresses are compared, and only what differs is sent.
-            Decision::Overwrite => Ok(Place::Taken(path.to_owned())),
-            Decision::Rename => {
-                let place = self.free_name(destination, entry, path, tried)?;
-                let is_file = matches!(existing, Existing::File { .. });
-                Ok(match place {
-                    // Of what differs only that is sent (FILE-29).
-                    Place::Free { path: other, .. } if is_file => Place::Free {
-                        path: other,
-                        like: Some(path.to_owned()),
-                    },
-                    place => place,
-                })
-            }
-        }
-    }
-
-    /// The lowest number that is free both on the disk and of what is offered (FILE-22), or in whose place a file is
-    /// that may be the same.
-    fn free_name(
-        &self,
-        destination: &Destination,
-        entry: &Entry,
-        path: &Path,
-        mut tried: Tried,
-    ) -> io::Result<Place> {
-        let name = path.file_name().unwrap_or_default().as_bytes();
-        for number in 2.max(tried.number + 1)..u32::MAX {
-            let other_name = numbered(name, number);
-            if !self.receiving.state().manifest.is_free(entry.id, &other_name) {
-                continue;
-            }
-            let other = path.with_file_name(OsStr::from_bytes(&other_name));
-            let found = existing(destination, &other)?;
-            let there = found.as_ref().map(|found| &found.existing);
-            let place = match plan::decide(entry, there, plan::OnConflict::Rename, self.options.checksum) {
-                Decision::Create => Place::Free {
-                    path: other,
-                    like: None,
-                },
-                Decision::Compare => {
-                    tried.number = number;
-                    return Ok(Place::Unsure {
-                        candidate: other,
-                        tried,
-                    });
-                }
-                // Of an earlier transfer of the same file, unless another entry of this one is stored there.
-                Decision::Skip(SkipReason::Same) if found.is_some_and(|found| self.take_place(&found)) => {
-                    Place::Same(other)
-                }
-                _ => continue,
-            };
-            // Entries that come later get other names.
-            if !self.receiving.state().manifest.reserve(entry.id, &other_name) {
-                return Ok(Place::Blocked(
-                    "more names are offered at once than are remembered",
-                ));
-            }
-            if let Place::Free { path: other, .. } = &place
-                && !self.options.dry_run
-            {
-                self.receiving.progress.tell(Event::Renamed {
-                    from: path.display().to_string(),
-                    to: other.display().to_string(),
-                });
-            }
-            return Ok(place);
-        }
-        Ok(Place::Skip)
-    }
-
-    /// Takes the place of what was found for an entry; `false` where another entry of this transfer has it.
-    fn take_place(&self, found: &Found) -> bool {
-        found
-            .identity
-            .is_none_or(|identity| self.receiving.state().take_place(identity))
     }
 
     fn make_link(&self, destination: &Destination, entry: &Entry, path: &Path, to: &[u8]) -> io::Result<()> {
