@@ -1,41 +1,27 @@
 //! Endpoints that a task of the program's runtime drives, instead of a thread of their own.
-#![expect(clippy::unwrap_used, reason = "a failed step of a test fails the test")]
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::mpsc;
-use std::task::{Context, Wake, Waker};
+use std::task::Context;
 use std::thread;
 use std::time::Duration;
 
 use peer::blocking::wait_for;
-use peer::{BindError, Builder, Bytes, CloseReason, Delivery, Endpoint, Outcome, Peer, SecretKey};
+use peer::{BindError, Builder, Bytes, CloseReason, Delivery, Endpoint, Outcome, Peer};
 use tokio::net::UdpSocket;
 use tokio::runtime::{self, Runtime};
 
-/// By when everything has happened, on the busiest machine.
-const LIMIT: Duration = Duration::from_secs(60);
+use crate::{LIMIT, bind, bomb, endpoint, in_time, meet};
 
 fn builder() -> Builder {
-    Endpoint::builder(SecretKey::generate().unwrap()).driven_by_runtime()
-}
-
-fn bind(builder: Builder) -> Endpoint {
-    builder.bind("127.0.0.1:0".parse().unwrap()).unwrap()
+    crate::builder().driven_by_runtime()
 }
 
 /// Two endpoints, and their connection as each sees it.
 async fn pair() -> (Endpoint, Endpoint, Peer, Peer) {
     let (one, two) = (bind(builder()), bind(builder()));
-    let to_two = one.connect(two.id(), &[two.local_addr()]).await.unwrap();
-    let to_one = two.accept().await.unwrap();
+    let (to_two, to_one) = meet(&one, &two).await;
     (one, two, to_two, to_one)
-}
-
-async fn in_time<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(LIMIT, future)
-        .await
-        .expect("it took too long")
 }
 
 /// Sends messages of all sizes and a stream, and takes the other end's.
@@ -105,12 +91,8 @@ fn messages_and_streams_go_both_ways_at_once() {
 #[test]
 fn an_endpoint_of_its_own_thread_and_one_of_a_runtime_meet() {
     on_both_kinds_of_runtime(async || {
-        let (ours, of_thread) = (
-            bind(builder()),
-            bind(Endpoint::builder(SecretKey::generate().unwrap())),
-        );
-        let peer = of_thread.connect(ours.id(), &[ours.local_addr()]).await.unwrap();
-        let accepted = ours.accept().await.unwrap();
+        let (ours, of_thread) = (bind(builder()), endpoint());
+        let (peer, accepted) = meet(&of_thread, &ours).await;
         // Each waits for the other, so that both rest in between.
         for number in 0..100_u8 {
             drop(peer.send(vec![number], Delivery::unordered()).await.unwrap());
@@ -234,22 +216,12 @@ fn an_endpoint_ends_with_its_runtime_and_its_peers_are_told() {
     assert!(wait_for(LIMIT, one.ended()).is_some());
 }
 
-/// Panics in the endpoint's task.
-struct Bomb;
-
-impl Wake for Bomb {
-    fn wake(self: Arc<Self>) {
-        panic!("a waker that fails, as this test wants it to");
-    }
-}
-
 #[tokio::test]
 async fn a_panic_of_the_task_ends_everything_that_waits_with_an_error() {
     in_time(async {
         let (_one, two, _to_two, to_one) = pair().await;
         let mut accepting = pin!(two.accept());
-        let bomb = Waker::from(Arc::new(Bomb));
-        let polled = accepting.as_mut().poll(&mut Context::from_waker(&bomb));
+        let polled = accepting.as_mut().poll(&mut Context::from_waker(&bomb()));
         assert!(polled.is_pending());
         let third = bind(builder());
         let (id, address) = (two.id(), two.local_addr());

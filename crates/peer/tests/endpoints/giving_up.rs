@@ -1,18 +1,15 @@
 //! Futures that are dropped before they are ready: what their tasks hold is held no longer.
-#![expect(clippy::unwrap_used, reason = "a failed step of a test fails the test")]
 
 use std::net::UdpSocket;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
 
 use peer::blocking::{wait, wait_for};
-use peer::{Bytes, Delivery, Endpoint, Peer, SecretKey};
+use peer::{Bytes, Delivery, SecretKey};
 use tokio::io::{AsyncRead, ReadBuf};
 
-/// By when everything has happened, on the busiest machine.
-const LIMIT: Duration = Duration::from_secs(60);
+use crate::{LIMIT, blocking_pair};
 
 /// What an executor keeps of a task while a waker of it is anywhere.
 struct Task;
@@ -38,21 +35,9 @@ macro_rules! give_up {
     };
 }
 
-fn endpoint() -> Endpoint {
-    Endpoint::bind(SecretKey::generate().unwrap(), "127.0.0.1:0".parse().unwrap()).unwrap()
-}
-
-/// Two endpoints, and their connection as each sees it.
-fn pair() -> (Endpoint, Endpoint, Peer, Peer) {
-    let (one, two) = (endpoint(), endpoint());
-    let to_two = wait_for(LIMIT, one.connect(two.id(), &[two.local_addr()]));
-    let to_one = wait_for(LIMIT, two.accept()).unwrap();
-    (one, two, to_two.unwrap().unwrap(), to_one.unwrap())
-}
-
 #[test]
 fn ten_thousand_tasks_that_give_up_the_end_of_a_connection_leave_nothing() {
-    let (_one, _two, to_two, _to_one) = pair();
+    let (_one, _two, to_two, _to_one) = blocking_pair();
     let mut stays = pin!(to_two.closed());
     let mut context = Context::from_waker(Waker::noop());
     assert!(stays.as_mut().poll(&mut context).is_pending());
@@ -71,7 +56,7 @@ fn ten_thousand_tasks_that_give_up_the_end_of_a_connection_leave_nothing() {
 
 #[test]
 fn nothing_that_is_waited_for_keeps_a_task_that_gave_up() {
-    let (one, two, to_two, to_one) = pair();
+    let (one, two, to_two, to_one) = blocking_pair();
     give_up!("accept", two.accept());
     give_up!("ended", two.ended());
     let mut events = two.events();
