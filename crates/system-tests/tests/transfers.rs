@@ -4,6 +4,7 @@
 mod comebacks;
 mod damage;
 mod disks;
+mod ends;
 mod kills;
 mod networks;
 mod options;
@@ -11,6 +12,7 @@ mod options;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::SystemTime;
 
 use system_tests::limits::PROGRAM_LIMIT;
@@ -27,15 +29,22 @@ use testbed::wait::wait_until;
 use crate::confinement::{NET_ADMIN, assert_confined, threads};
 use crate::peer_command::id;
 use crate::scene::LISTEN;
-
-/// Where senders listen that are named by an address.
-const PORT: u16 = 4_000;
+use ends::Ends;
 
 /// A command of one machine, with a state directory of its own.
-fn start(machine: &Namespace, directory: &Directory, name: &str, arguments: &[&str]) -> Process {
+fn command(machine: &Namespace, directory: &Directory, name: &str, arguments: &[&str]) -> Command {
     let mut command = machine.command(gramway_binary());
     command.args(arguments).arg("--state").arg(directory.join(name));
+    command
+}
+
+fn run(command: Command) -> Process {
     Process::start(command, "gramway").unwrap()
+}
+
+/// Runs such a command.
+fn start(machine: &Namespace, directory: &Directory, name: &str, arguments: &[&str]) -> Process {
+    run(command(machine, directory, name, arguments))
 }
 
 /// Its exit code, once it has ended.
@@ -336,33 +345,14 @@ fn a_pipe_whose_receiver_is_killed_is_not_gone_on_with_by_the_next_one() {
 #[test]
 fn a_second_receiver_of_one_machine_is_told_to_wait_and_leaves_the_first_one_alone() {
     require_root!();
-    let pair = Pair::new(1_500);
-    let directory = Directory::create_for_test().unwrap();
-    let (from, to) = (directory.join("noise"), directory.join("to"));
-    fs::write(&from, pattern(1, 12_000_000)).unwrap();
-    let receiving = id(&pair.client, &directory, "receiver");
-    let sending = id(&pair.server, &directory, "sender");
-    let listen = format!("{PAIR_SERVER_V4}:{PORT}");
-    let send = [
-        "send",
-        text(&from),
-        "--peer",
-        &receiving,
-        "--listen",
-        &listen,
-        "--limit",
-        "1M",
-    ];
-    let mut sender = start(&pair.server, &directory, "sender", &send);
-    let peer = format!("{sending}@{listen}");
-    let receive = ["receive", "--peer", &peer, "--to", text(&to), "--json"];
-    let mut receiver = start(&pair.client, &directory, "receiver", &receive);
+    let ends = Ends::with_noise(12_000_000);
+    let mut sender = ends.send(&["--limit", "1M"]);
+    let mut receiver = ends.receive(&["--json"]);
     wait_until("the transfer runs", PROGRAM_LIMIT, || {
         assert!(receiver.is_running(), "{}", receiver.stderr());
         receiver.stdout().contains("progress")
     });
-    let list = ["receive", "--peer", &peer, "--list", "--timeout", "5"];
-    let mut lister = start(&pair.client, &directory, "receiver", &list);
+    let mut lister = ends.receive(&["--list", "--timeout", "5"]);
     assert_ne!(code(&mut lister), 0, "{}", lister.stderr());
     let told = lister.stderr();
     assert!(
@@ -371,7 +361,7 @@ fn a_second_receiver_of_one_machine_is_told_to_wait_and_leaves_the_first_one_alo
     );
     assert_done(&mut receiver);
     assert_done(&mut sender);
-    assert_same(&from, &to.join("noise"));
+    ends.assert_all_there();
 }
 
 /// FILE-24. The receiver is killed and comes again with the same code; the sender is killed and sends again.

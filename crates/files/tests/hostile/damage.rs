@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use files::limits::{DAMAGED_ARRIVALS_MAX, DAMAGED_CHUNKS_MAX};
 use files::{DamagedAt, Event, Progress, TransferError};
-use files_proto::content::chunk_address;
+use files_proto::content::{chunk_address, chunk_count};
 use files_proto::message::Message;
 use files_proto::record::{Body, Chunk, RecordHead};
 use files_proto::{EntryId, FailReason, Kind, Ranges, pack};
-use peer::SendStream;
 use peer::blocking::wait;
+use peer::{Peer, SendStream};
 
 use crate::liar::{Liar, entry, file, hello, receive_from, receive_telling};
 
@@ -80,6 +80,18 @@ fn carry(stream: &mut SendStream, record: Bytes) {
     let _ = wait(stream.write_chunk(record));
 }
 
+/// Offers a large file of so many bytes and two small ones, and waits until all of each is wanted.
+fn begin(liar: &mut Liar, peer: &Peer, large_bytes: u64) -> SendStream {
+    liar.say(&hello(true, Vec::new()));
+    liar.say(&file(0, "large", large_bytes));
+    liar.say(&file(1, "small", 3));
+    liar.say(&file(2, "other", 3));
+    wait_for_want(liar, 0, 0..chunk_count(large_bytes));
+    wait_for_want(liar, 1, 0..1);
+    wait_for_want(liar, 2, 0..1);
+    wait(peer.open_one_way(0)).unwrap()
+}
+
 /// FILE-10, FILE-43.
 #[test]
 fn what_comes_damaged_is_named_and_wanted_again_and_the_rest_counts() {
@@ -91,14 +103,7 @@ fn what_comes_damaged_is_named_and_wanted_again_and_the_rest_counts() {
         }
     });
     let (received, mut names) = receive_telling(&progress, |liar, peer| {
-        liar.say(&hello(true, Vec::new()));
-        liar.say(&file(0, "large", SIZE));
-        liar.say(&file(1, "small", 3));
-        liar.say(&file(2, "other", 3));
-        wait_for_want(liar, 0, 0..2);
-        wait_for_want(liar, 1, 0..1);
-        wait_for_want(liar, 2, 0..1);
-        let mut stream = wait(peer.open_one_way(0)).unwrap();
+        let mut stream = begin(liar, peer, SIZE);
         let (first, second) = (vec![1; 1 << 20], [2; 5]);
         let mut damaged = first.clone();
         damaged[77] ^= 1;
@@ -146,14 +151,7 @@ fn what_comes_damaged_is_named_and_wanted_again_and_the_rest_counts() {
 #[test]
 fn a_file_that_comes_damaged_for_ever_fails_alone() {
     let (received, names) = receive_from(|liar, peer| {
-        liar.say(&hello(true, Vec::new()));
-        liar.say(&file(0, "large", 100 << 20));
-        liar.say(&file(1, "small", 3));
-        liar.say(&file(2, "other", 3));
-        wait_for_want(liar, 0, 0..100);
-        wait_for_want(liar, 1, 0..1);
-        wait_for_want(liar, 2, 0..1);
-        let mut stream = wait(peer.open_one_way(0)).unwrap();
+        let mut stream = begin(liar, peer, 100 << 20);
         for _ in 0..DAMAGED_CHUNKS_MAX {
             carry(&mut stream, chunk(0, 7, b"a", b"b", false));
             wait_for_want(liar, 0, 7..8);

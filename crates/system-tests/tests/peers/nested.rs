@@ -101,10 +101,13 @@ impl Customer {
         let between = |host: u8| format!("100.64.{}.{host}/24", provider + 1);
         let inside = |host: u8| format!("10.{}.0.{host}/24", provider + 4);
         cable(
-            (&world.routers[provider], "customers", &between(1)),
-            (&router, "outside", &between(2)),
+            (&world.routers[provider], "customers", &[&between(1)]),
+            (&router, "outside", &[&between(2)]),
         );
-        cable((&router, "inside", &inside(1)), (&machine, "eth0", &inside(2)));
+        cable(
+            (&router, "inside", &[&inside(1)]),
+            (&machine, "eth0", &[&inside(2)]),
+        );
         route(&router, &format!("100.64.{}.1", provider + 1));
         route(&machine, &format!("10.{}.0.1", provider + 4));
         router.set_parameter("net.ipv4.ip_forward", "1").unwrap();

@@ -7,10 +7,10 @@ use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::require_root;
 use system_tests::tunnel::Server;
 use testbed::directory::Directory;
-use testbed::namespace::{End, Namespace, join};
+use testbed::namespace::Namespace;
 
 use super::table::Table;
-use super::world::{FIRST_PORT, meet_directly, meet_relayed};
+use super::world::{FIRST_PORT, cable, link_at, meet_directly, meet_relayed, route};
 
 /// Where the rendezvous is, and its port.
 const SERVER: [&str; 2] = ["203.0.113.2:4433", "[2001:db8:ff::2]:4433"];
@@ -28,22 +28,6 @@ struct World {
     links: [String; 2],
     _server: Server,
     _directory: Directory,
-}
-
-fn cable(left: (&Namespace, &str, &[&str]), right: (&Namespace, &str, &[&str])) {
-    let end = |(namespace, interface, addresses)| End {
-        namespace,
-        interface,
-        addresses,
-    };
-    join(end(left), end(right), 1_500).unwrap();
-}
-
-fn route(machine: &Namespace, gateway: &str) {
-    let version = if gateway.contains(':') { "-6" } else { "-4" };
-    machine
-        .run("ip", [version, "route", "add", "default", "via", gateway])
-        .unwrap();
 }
 
 impl World {
@@ -103,15 +87,11 @@ impl World {
         }
         let directory = Directory::create_for_test().unwrap();
         let server = Server::start(&machine.place(), "server", "[::]:4433", &[], directory.path());
-        let link = server.link();
-        let (before, rest) = link.split_once('@').unwrap();
-        let (_, query) = rest.split_once('?').unwrap();
-        let links = SERVER.map(|place| format!("{before}@{place}?{query}"));
         Self {
             _between: [core, machine],
             routers,
             machines,
-            links,
+            links: SERVER.map(|place| link_at(&server, place)),
             _server: server,
             _directory: directory,
         }

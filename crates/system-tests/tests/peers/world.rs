@@ -100,8 +100,8 @@ impl World {
         let core = Namespace::create().unwrap();
         let server = Namespace::create().unwrap();
         cable(
-            (&core, "server", "203.0.113.1/24"),
-            (&server, "eth0", "203.0.113.2/24"),
+            (&core, "server", &["203.0.113.1/24"]),
+            (&server, "eth0", &["203.0.113.2/24"]),
         );
         route(&server, "203.0.113.1");
         let [one, two] = [1, 2].map(|number| {
@@ -110,10 +110,13 @@ impl World {
             let inside = |host: u8| format!("10.{number}.0.{host}/24");
             let interface = format!("net{number}");
             cable(
-                (&core, &interface, &outside(1)),
-                (&router, "outside", &outside(2)),
+                (&core, &interface, &[&outside(1)]),
+                (&router, "outside", &[&outside(2)]),
             );
-            cable((&router, "inside", &inside(1)), (&machine, "eth0", &inside(2)));
+            cable(
+                (&router, "inside", &[&inside(1)]),
+                (&machine, "eth0", &[&inside(2)]),
+            );
             route(&router, &format!("198.51.{number}.1"));
             route(&machine, &format!("10.{number}.0.1"));
             // For machines without a translating router.
@@ -129,15 +132,11 @@ impl World {
         core.set_parameter("net.ipv4.ip_forward", "1").unwrap();
         let directory = Directory::create_for_test().unwrap();
         let running = Server::start(&server.place(), "server", SERVER, options, directory.path());
-        // The link names the addresses that the server found; peers know it by this one.
-        let link = running.link();
-        let (before, rest) = link.split_once('@').unwrap();
-        let (_, query) = rest.split_once('?').unwrap();
         Self {
             between: [core, server],
             routers: [one.0, two.0],
             machines: [one.1, two.1],
-            link: format!("{before}@{SERVER}?{query}"),
+            link: link_at(&running, SERVER),
             server: running,
             _directory: directory,
         }
@@ -168,8 +167,8 @@ impl World {
     pub(crate) fn neighbour(&self) -> Namespace {
         let machine = Namespace::create().unwrap();
         cable(
-            (&self.routers[0], "inside3", "10.3.0.1/24"),
-            (&machine, "eth0", "10.3.0.2/24"),
+            (&self.routers[0], "inside3", &["10.3.0.1/24"]),
+            (&machine, "eth0", &["10.3.0.2/24"]),
         );
         route(&machine, "10.3.0.1");
         machine
@@ -222,22 +221,30 @@ pub(crate) fn set_kind(router: &Namespace, kind: Kind, peer: &str, port: u16) {
     }
 }
 
-pub(crate) fn cable(left: (&Namespace, &str, &str), right: (&Namespace, &str, &str)) {
-    let end = |(namespace, interface, address): (_, _, _)| (namespace, interface, [address]);
-    let (left, right) = (end(left), end(right));
-    let ends = [&left, &right].map(|(namespace, interface, addresses)| End {
+/// Two machines, their interfaces, and the addresses of these with prefix lengths.
+pub(super) fn cable(left: (&Namespace, &str, &[&str]), right: (&Namespace, &str, &[&str])) {
+    let end = |(namespace, interface, addresses)| End {
         namespace,
         interface,
         addresses,
-    });
-    let [left, right] = ends;
-    join(left, right, 1_500).unwrap();
+    };
+    join(end(left), end(right), 1_500).unwrap();
 }
 
-pub(crate) fn route(machine: &Namespace, gateway: &str) {
+/// All that this machine sends by the gateway's version of IP leaves through it.
+pub(super) fn route(machine: &Namespace, gateway: &str) {
+    let version = if gateway.contains(':') { "-6" } else { "-4" };
     machine
-        .run("ip", ["route", "add", "default", "via", gateway])
+        .run("ip", [version, "route", "add", "default", "via", gateway])
         .unwrap();
+}
+
+/// A server's link with this address, instead of those that the server found.
+pub(super) fn link_at(server: &Server, place: &str) -> String {
+    let link = server.link();
+    let (before, rest) = link.split_once('@').unwrap();
+    let (_, query) = rest.split_once('?').unwrap();
+    format!("{before}@{place}?{query}")
 }
 
 /// How often a pair with a direct path is tried that is relayed at first: on a machine that is busy the relay may

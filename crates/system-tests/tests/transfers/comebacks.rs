@@ -6,8 +6,7 @@ use super::*;
 
 /// A transfer that takes longer than the tests need to break its connection.
 struct Broken {
-    pair: Pair,
-    directory: Directory,
+    ends: Ends,
     sender: Process,
     receiver: Process,
 }
@@ -15,47 +14,19 @@ struct Broken {
 impl Broken {
     /// One that runs, and of which something has come.
     fn begin() -> Self {
-        let (pair, directory) = (Pair::new(1_500), Directory::create_for_test().unwrap());
-        let from = directory.join("noise");
-        fs::write(&from, pattern(1, 24_000_000)).unwrap();
-        let sending = id(&pair.server, &directory, "sender");
-        let receiving = id(&pair.client, &directory, "receiver");
-        let listen = format!("{PAIR_SERVER_V4}:{PORT}");
-        let send = [
-            "send",
-            text(&from),
-            "--peer",
-            &receiving,
-            "--listen",
-            &listen,
-            "--no-lan",
-            "--limit",
-            "2M",
-        ];
-        let mut sender = start(&pair.server, &directory, "sender", &send);
+        let ends = Ends::with_noise(24_000_000);
+        let mut sender = ends.send(&["--limit", "2M"]);
         sender
             .wait_for_line("waiting for the peer", PROGRAM_LIMIT)
             .unwrap();
-        let (peer, to) = (format!("{sending}@{listen}"), directory.join("to"));
-        let receive = [
-            "receive",
-            "--peer",
-            &peer,
-            "--no-lan",
-            "--to",
-            text(&to),
-            "--timeout",
-            "120",
-        ];
-        let receiver = start(&pair.client, &directory, "receiver", &receive);
-        let journal = to.join(".noise.gramway-state");
+        let receiver = ends.receive(&["--timeout", "120"]);
+        let journal = ends.to.join(".noise.gramway-state");
         // Some chunks, of which each has a record of 40 bytes.
         wait_until("something has come", PROGRAM_LIMIT, || {
             fs::metadata(&journal).is_ok_and(|found| found.len() > 200)
         });
         Self {
-            pair,
-            directory,
+            ends,
             sender,
             receiver,
         }
@@ -77,9 +48,7 @@ impl Broken {
             "what had come is not sent again: {told}"
         );
         assert_done(&mut self.sender);
-        let to = self.directory.join("to");
-        assert_same(&self.directory.join("noise"), &to.join("noise"));
-        assert_eq!(fs::read_dir(&to).unwrap().count(), 1, "nothing is left beside it");
+        self.ends.assert_all_there();
     }
 }
 
@@ -92,9 +61,9 @@ fn a_network_that_comes_back_after_the_connection_has_died_has_the_rest_brought(
         chain in { type filter hook input priority 0; iifname eth0 drop; }
         chain out { type filter hook output priority 0; oifname eth0 drop; }
     }";
-    broken.pair.client.nft(silence).unwrap();
+    broken.ends.pair.client.nft(silence).unwrap();
     broken.wait_for_loss();
-    broken.pair.client.nft("delete table inet silence").unwrap();
+    broken.ends.pair.client.nft("delete table inet silence").unwrap();
     broken.assert_arrives();
 }
 

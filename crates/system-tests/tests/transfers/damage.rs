@@ -62,7 +62,7 @@ impl Drop for Proxy {
 /// To the one port of the machine that somebody else listens at.
 fn connect(machine: &str) -> Option<TcpStream> {
     let connected = testbed::namespace::within(machine, || {
-        let listed = std::process::Command::new("ss").args(["-Htln"]).output();
+        let listed = Command::new("ss").args(["-Htln"]).output();
         let listed = String::from_utf8(listed.unwrap().stdout).unwrap();
         let ports = listed.lines().filter_map(|line| {
             let local = line.split_whitespace().nth(3)?;
@@ -109,40 +109,10 @@ fn pass(mut from: TcpStream, mut to: TcpStream, change: impl Fn(usize, &mut [u8]
 #[test]
 fn a_byte_that_somebody_changes_on_the_way_costs_its_connection_and_nothing_else() {
     require_root!();
-    let (pair, directory) = (Pair::new(1_500), Directory::create_for_test().unwrap());
-    let proxy = Proxy::start(&pair.client);
-    let (from, to) = (directory.join("noise"), directory.join("to"));
-    fs::write(&from, pattern(1, 40_000_000)).unwrap();
-    let sending = id(&pair.server, &directory, "sender");
-    let receiving = id(&pair.client, &directory, "receiver");
-    let listen = format!("{PAIR_SERVER_V4}:{PORT}");
-    let send = [
-        "send",
-        text(&from),
-        "--peer",
-        &receiving,
-        "--listen",
-        &listen,
-        "--no-lan",
-        "--carrier",
-        "tcp",
-        "--limit",
-        "8M",
-        "--compress",
-        "no",
-    ];
-    let mut sender = start(&pair.server, &directory, "sender", &send);
-    let peer = format!("{sending}@{listen}");
-    let receive = [
-        "receive",
-        "--peer",
-        &peer,
-        "--no-lan",
-        "--to",
-        text(&to),
-        "--json",
-    ];
-    let mut receiver = start(&pair.client, &directory, "receiver", &receive);
+    let ends = Ends::with_noise(40_000_000);
+    let proxy = Proxy::start(&ends.pair.client);
+    let mut sender = ends.send(&["--carrier", "tcp", "--limit", "8M", "--compress", "no"]);
+    let mut receiver = ends.receive(&["--json"]);
     assert!(
         receiver.wait(4 * PROGRAM_LIMIT).unwrap().success(),
         "{}",
@@ -150,7 +120,7 @@ fn a_byte_that_somebody_changes_on_the_way_costs_its_connection_and_nothing_else
     );
     assert_done(&mut sender);
     assert!(proxy.changed.load(Ordering::SeqCst) > 0, "TCP carried something");
-    assert_same(&from, &to.join("noise"));
+    ends.assert_all_there();
     let carriers: Vec<String> = receiver
         .stdout()
         .lines()

@@ -91,7 +91,7 @@ fn image(directory: &Directory, make: &[&str], kind: &str, to: &Path) -> String 
     let path = directory.join("image");
     let file = fs::File::create(&path).unwrap();
     file.set_len(64 << 20).unwrap();
-    let status = std::process::Command::new(make[0])
+    let status = Command::new(make[0])
         .args(&make[1..])
         .arg(&path)
         .stdout(std::process::Stdio::null())
@@ -182,7 +182,7 @@ fn names_that_a_file_system_folds_are_all_stored_and_none_replaces_another() {
         "cd '{}' && find . -type f | sort && cat tree/* tree/inner/* 2>/dev/null",
         text(&to)
     );
-    let shown = std::process::Command::new(&words[0])
+    let shown = Command::new(&words[0])
         .args(&words[1..])
         .args(["sh", "-c", &show])
         .output()

@@ -2,8 +2,6 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::path::PathBuf;
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -76,46 +74,32 @@ impl Clock {
     }
 }
 
-/// Two machines that know each other's IDs, and a tree of 32 MB.
-struct Two {
+/// A tree of 32 MB, and both ends of its transfers.
+struct Tree {
+    ends: Ends,
     /// Of the sender and the receiver, where they have their own.
     clocks: Option<[Clock; 2]>,
-    pair: Pair,
-    directory: Directory,
-    from: PathBuf,
-    to: PathBuf,
-    sender: String,
-    receiver: String,
 }
 
-impl Two {
+impl Tree {
     fn new() -> Self {
-        let (pair, directory) = (Pair::new(1_500), Directory::create_for_test().unwrap());
-        let (from, to) = (directory.join("tree"), directory.join("to"));
-        make_tree(&from);
+        let ends = Ends::new("tree");
+        make_tree(&ends.from);
         for number in 0..40 {
             let bytes = pattern(number, 700_000 + 4_321 * number as usize);
-            fs::write(from.join(format!("deep/noise-{number}")), bytes).unwrap();
+            fs::write(ends.from.join(format!("deep/noise-{number}")), bytes).unwrap();
         }
         // A mode that is none to fill it with: it has another one until it is done (FILE-38).
-        fs::set_permissions(from.join("deep"), fs::Permissions::from_mode(0o555)).unwrap();
-        Self {
-            clocks: None,
-            sender: id(&pair.server, &directory, "sender"),
-            receiver: id(&pair.client, &directory, "receiver"),
-            pair,
-            directory,
-            from,
-            to,
-        }
+        fs::set_permissions(ends.from.join("deep"), fs::Permissions::from_mode(0o555)).unwrap();
+        Self { ends, clocks: None }
     }
 
     fn with_clocks() -> Self {
-        let two = Self::new();
-        let clocks = ["sender", "receiver"].map(|name| Clock::new(&two.directory.join(name)));
+        let tree = Self::new();
+        let clocks = ["sender", "receiver"].map(|name| Clock::new(&tree.ends.directory.join(name)));
         Self {
             clocks: Some(clocks),
-            ..two
+            ..tree
         }
     }
 
@@ -125,67 +109,32 @@ impl Two {
         clocks.iter().zip(days).for_each(|(clock, days)| clock.set(days));
     }
 
-    fn start(&self, number: usize, arguments: &[&str]) -> Process {
-        let (machine, name) = [(&self.pair.server, "sender"), (&self.pair.client, "receiver")][number];
-        let mut command = machine.command(gramway_binary());
-        command
-            .args(arguments)
-            .arg("--state")
-            .arg(self.directory.join(name));
-        if let Some(clocks) = &self.clocks {
-            clocks[number].give(&mut command);
-        }
-        Process::start(command, "gramway").unwrap()
-    }
-
     fn send(&self, limit: &str) -> Process {
-        self.send_from(text(&self.from), limit)
+        self.send_from(text(&self.ends.from), limit)
     }
 
     fn send_from(&self, what: &str, limit: &str) -> Process {
-        let listen = format!("{PAIR_SERVER_V4}:{PORT}");
-        let send = [
-            "send",
-            what,
-            "--peer",
-            &self.receiver,
-            "--listen",
-            &listen,
-            "--no-lan",
-            "--limit",
-            limit,
-        ];
-        self.start(0, &send)
+        self.run(0, self.ends.sending(what, &["--limit", limit]))
     }
 
     fn receive(&self) -> Process {
-        let peer = format!("{}@{PAIR_SERVER_V4}:{PORT}", self.sender);
-        let receive = [
-            "receive",
-            "--peer",
-            &peer,
-            "--no-lan",
-            "--to",
-            text(&self.to),
-            "--json",
-            "--on-conflict",
-            "overwrite",
-        ];
-        self.start(1, &receive)
+        let options = ["--json", "--on-conflict", "overwrite"];
+        self.run(1, self.ends.receiving(&options))
+    }
+
+    fn run(&self, end: usize, mut command: Command) -> Process {
+        if let Some(clocks) = &self.clocks {
+            clocks[end].give(&mut command);
+        }
+        run(command)
     }
 
     /// So many entries have come of those of one directory.
     fn wait_for_entries(&self, count: usize) {
-        let deep = self.to.join("tree/deep");
+        let deep = self.ends.to.join("tree/deep");
         wait_until("files come", PROGRAM_LIMIT, || {
             fs::read_dir(&deep).is_ok_and(|entries| entries.count() >= count)
         });
-    }
-
-    fn assert_all_there(&self) {
-        assert_same(&self.from, &self.to.join("tree"));
-        let names = fs::read_dir(&self.to).unwrap().count();
-        assert_eq!(names, 1, "nothing is left beside the tree");
     }
 }
 
@@ -194,7 +143,7 @@ impl Two {
 fn ends_that_are_killed_at_twenty_random_moments_each_have_the_same_tree_in_the_end() {
     require_root!();
     let mut random = Random::new();
-    let two = Two::new();
+    let tree = Tree::new();
     let mut kills = [KILLS; 2];
     let mut sender: Option<Process> = None;
     let (mut whole, mut connected) = (0, 0);
@@ -203,8 +152,8 @@ fn ends_that_are_killed_at_twenty_random_moments_each_have_the_same_tree_in_the_
         let running = sender
             .take()
             .and_then(|mut sender| sender.is_running().then_some(sender));
-        let mut sending = running.unwrap_or_else(|| two.send("16M"));
-        let mut receiver = two.receive();
+        let mut sending = running.unwrap_or_else(|| tree.send("16M"));
+        let mut receiver = tree.receive();
         // Most of them while files come, the others wherever they are.
         if random.below(4) > 0 {
             // The sender first looks for a receiver that was killed.
@@ -218,8 +167,8 @@ fn ends_that_are_killed_at_twenty_random_moments_each_have_the_same_tree_in_the_
             // It was faster, or the one before it had everything when it was killed; the next one has everything to do
             // again.
             assert_done(&mut sending);
-            two.assert_all_there();
-            fs::remove_dir_all(&two.to).unwrap();
+            tree.ends.assert_all_there();
+            fs::remove_dir_all(&tree.ends.to).unwrap();
             whole += 1;
             continue;
         }
@@ -240,10 +189,10 @@ fn ends_that_are_killed_at_twenty_random_moments_each_have_the_same_tree_in_the_
     }
     drop(sender);
     println!("files came between {connected} pairs, {whole} transfers were faster than the kills");
-    let (mut sender, mut receiver) = (two.send("1G"), two.receive());
+    let (mut sender, mut receiver) = (tree.send("1G"), tree.receive());
     assert_done(&mut receiver);
     assert_done(&mut sender);
-    two.assert_all_there();
+    tree.ends.assert_all_there();
 }
 
 /// Moves all times of files below by that: as if the clock had jumped the other way since.
@@ -262,22 +211,34 @@ fn shift(path: &Path, by: impl Fn(SystemTime) -> SystemTime + Copy) {
     }
 }
 
+/// Of the tree, what had come was there, and was not sent again.
+fn assert_resumed(receiver: &Process) {
+    let end = event(receiver, "end");
+    let [sent, there] = ["bytes_sent", "bytes_there"].map(|name| end[name].as_u64().unwrap());
+    assert!(there > 10_000_000, "what had come was there: {end}");
+    assert!(sent < 25_000_000, "and was not sent again: {end}");
+}
+
 /// FILE-28: what both ends know stands in files, and whether their times are in the past or the future is nothing to
 /// it.
 #[test]
 fn a_clock_that_jumps_between_two_runs_costs_nothing_that_has_come() {
     require_root!();
     const DAYS: Duration = Duration::from_secs(400 * 86_400);
-    let two = Two::new();
+    let tree = Tree::new();
     for jump in [|time: SystemTime| time - DAYS, |time: SystemTime| time + DAYS] {
-        let (mut sender, mut receiver) = (two.send("8M"), two.receive());
-        two.wait_for_entries(20);
+        let (mut sender, mut receiver) = (tree.send("8M"), tree.receive());
+        tree.wait_for_entries(20);
         receiver.kill();
         sender.kill();
-        shift(&two.directory.join("sender"), jump);
-        shift(&two.directory.join("receiver"), jump);
+        shift(&tree.ends.directory.join("sender"), jump);
+        shift(&tree.ends.directory.join("receiver"), jump);
         // What is complete has the sender's times, which count; what is not has times of its own.
-        for directory in [two.to.clone(), two.to.join("tree"), two.to.join("tree/deep")] {
+        for directory in [
+            tree.ends.to.clone(),
+            tree.ends.to.join("tree"),
+            tree.ends.to.join("tree/deep"),
+        ] {
             let names = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap());
             for entry in names.filter(|entry| entry.file_name().to_str().unwrap().contains(".gramway-")) {
                 let file = fs::File::options().write(true).open(entry.path()).unwrap();
@@ -286,15 +247,12 @@ fn a_clock_that_jumps_between_two_runs_costs_nothing_that_has_come() {
                     .unwrap();
             }
         }
-        let (mut sender, mut receiver) = (two.send("1G"), two.receive());
+        let (mut sender, mut receiver) = (tree.send("1G"), tree.receive());
         assert_done(&mut receiver);
         assert_done(&mut sender);
-        two.assert_all_there();
-        let end = event(&receiver, "end");
-        let [sent, there] = ["bytes_sent", "bytes_there"].map(|name| end[name].as_u64().unwrap());
-        assert!(there > 10_000_000, "what had come was there: {end}");
-        assert!(sent < 25_000_000, "and was not sent again: {end}");
-        fs::remove_dir_all(&two.to).unwrap();
+        tree.ends.assert_all_there();
+        assert_resumed(&receiver);
+        fs::remove_dir_all(&tree.ends.to).unwrap();
     }
 }
 
@@ -303,42 +261,39 @@ fn a_clock_that_jumps_between_two_runs_costs_nothing_that_has_come() {
 fn clocks_that_jump_in_the_middle_of_a_transfer_and_before_it_goes_on_cost_nothing() {
     require_root!();
     require_program!("faketime");
-    let two = Two::with_clocks();
+    let tree = Tree::with_clocks();
     let days = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs() / 86_400;
     let (year, back) = (366, 1 - i64::try_from(days).unwrap());
     for [in_the_middle, between, at_last] in [
         [[year, year], [back, back], [year, back]],
         [[back, year], [year, year], [back, back]],
     ] {
-        two.set_clocks([0, 0]);
-        let (mut sender, mut receiver) = (two.send("8M"), two.receive());
-        two.wait_for_entries(12);
-        two.set_clocks(in_the_middle);
-        two.wait_for_entries(24);
+        tree.set_clocks([0, 0]);
+        let (mut sender, mut receiver) = (tree.send("8M"), tree.receive());
+        tree.wait_for_entries(12);
+        tree.set_clocks(in_the_middle);
+        tree.wait_for_entries(24);
         receiver.kill();
         sender.kill();
-        two.set_clocks(between);
-        let (mut sender, mut receiver) = (two.send("8M"), two.receive());
-        two.wait_for_entries(34);
-        two.set_clocks(at_last);
+        tree.set_clocks(between);
+        let (mut sender, mut receiver) = (tree.send("8M"), tree.receive());
+        tree.wait_for_entries(34);
+        tree.set_clocks(at_last);
         assert_done(&mut receiver);
         assert_done(&mut sender);
-        two.assert_all_there();
-        let end = event(&receiver, "end");
-        let [sent, there] = ["bytes_sent", "bytes_there"].map(|name| end[name].as_u64().unwrap());
-        assert!(there > 10_000_000, "what had come was there: {end}");
-        assert!(sent < 25_000_000, "and was not sent again: {end}");
-        fs::remove_dir_all(&two.to).unwrap();
+        tree.ends.assert_all_there();
+        assert_resumed(&receiver);
+        fs::remove_dir_all(&tree.ends.to).unwrap();
     }
 
     // What has no time of its own has that of the sender's clock, which shows that the program reads it.
-    two.set_clocks([back, year]);
-    let (mut sender, mut receiver) = (two.send_from("-", "8M"), two.receive());
+    tree.set_clocks([back, year]);
+    let (mut sender, mut receiver) = (tree.send_from("-", "8M"), tree.receive());
     sender.tell("what is piped").unwrap();
     sender.close_stdin();
     assert_done(&mut receiver);
     assert_done(&mut sender);
-    let piped = fs::read_dir(&two.to).unwrap().next().unwrap().unwrap();
+    let piped = fs::read_dir(&tree.ends.to).unwrap().next().unwrap().unwrap();
     assert_eq!(fs::read_to_string(piped.path()).unwrap(), "what is piped\n");
     let modified = piped.metadata().unwrap().mtime();
     assert!((0..=3 * 86_400).contains(&modified), "{modified}");
