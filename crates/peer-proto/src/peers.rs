@@ -293,8 +293,8 @@ impl Peers {
         self.quic.may_send() || !self.checking.is_empty()
     }
 
-    /// Whether peers whose connections we have closed have not answered that; they are told again for three probe timeouts
-    /// (RFC 9000 section 10.2).
+    /// Whether peers whose connections we have closed have not answered that; they are told again for three probe
+    /// timeouts (RFC 9000 section 10.2).
     #[must_use]
     pub fn is_closing(&self) -> bool {
         self.quic.closing() > 0

@@ -268,7 +268,8 @@ impl State {
         more || peers_have_more
     }
 
-    /// The endpoint closes: all peers are told until they answer, and then the rendezvous, which relays to some of them.
+    /// The endpoint closes: all peers are told until they answer, and then the rendezvous, which relays to some of
+    /// them.
     pub(crate) fn close(&mut self, now: Instant, code: u32, reason: &[u8]) {
         self.is_closed = true;
         self.peers.close_all(now, code, reason);

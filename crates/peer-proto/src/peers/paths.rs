@@ -96,8 +96,8 @@ impl Peers {
         }
     }
 
-    /// Nothing is decided any more about the paths of a connection that is closing, and what is said to its peer goes by
-    /// the one in use.
+    /// Nothing is decided any more about the paths of a connection that is closing; what is said to its peer goes by the
+    /// one in use.
     fn leave_paths(&mut self, index: usize, connection: ConnectionKey) {
         if let Some(paths) = self.take_paths(index) {
             let nominal = paths.nominal();
