@@ -4,8 +4,8 @@
 //! A journal is a sequence of records, each with a checksum, that is only appended to; the first record that is torn or
 //! damaged ends it. A chunk is recorded once its bytes were written, which a kill of the process does not undo, while a
 //! power cut may. So the journal names the boot of the machine: chunks count where the boot is still the same, or where
-//! a later SYNCED says that they had reached the disk. Whoever goes on with a journal after another boot appends BOOT
-//! first.
+//! a later SYNCED says that they had reached the disk. That a chunk was lost counts at once, whatever the boot. Whoever
+//! goes on with a journal after another boot appends BOOT first, which keeps what stands before it from counting later.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -158,11 +158,9 @@ pub struct Reader {
     waiting: Vec<u8>,
     header: Option<Header>,
     chunks: BTreeMap<u64, Address>,
-    /// Chunks since the last SYNCED, and chunks that were lost since (`None`).
-    unsynced: Vec<(u64, Option<Address>)>,
+    /// Chunks since the last SYNCED.
+    unsynced: BTreeMap<u64, Address>,
     valid_bytes: u64,
-    /// `valid_bytes` at the last header or SYNCED.
-    synced_bytes: u64,
     ended: bool,
 }
 
@@ -176,9 +174,8 @@ impl Reader {
             waiting: Vec::new(),
             header: None,
             chunks: BTreeMap::new(),
-            unsynced: Vec::new(),
+            unsynced: BTreeMap::new(),
             valid_bytes: 0,
-            synced_bytes: 0,
             ended: false,
         }
     }
@@ -210,9 +207,6 @@ impl Reader {
             }
             used += 1 + length + SUM_BYTES;
             self.valid_bytes += (1 + length + SUM_BYTES) as u64;
-            if matches!(record, Record::Header(_) | Record::Synced) {
-                self.synced_bytes = self.valid_bytes;
-            }
         }
         self.waiting.drain(..used);
         !self.ended
@@ -226,20 +220,14 @@ impl Reader {
         let header = self.header.ok_or(JournalError)?;
         let mut unsynced = BTreeSet::new();
         if self.written_after == self.boot {
-            for (index, address) in &self.unsynced {
-                match address {
-                    Some(_) => unsynced.insert(*index),
-                    None => unsynced.remove(index),
-                };
-            }
+            unsynced = self.unsynced.keys().copied().collect();
             self.settle();
-            self.synced_bytes = self.valid_bytes;
         }
         Ok(Journal {
             header,
             chunks: self.chunks,
             unsynced,
-            valid_bytes: self.synced_bytes,
+            valid_bytes: self.valid_bytes,
         })
     }
 
@@ -261,8 +249,14 @@ impl Reader {
                 }
                 self.written_after = boot;
             }
-            Record::Chunk { index, address } if index < chunks => self.unsynced.push((index, Some(address))),
-            Record::Lost { index } if index < chunks => self.unsynced.push((index, None)),
+            Record::Chunk { index, address } if index < chunks => {
+                self.unsynced.insert(index, address);
+            }
+            // It may have been there for many boots.
+            Record::Lost { index } if index < chunks => {
+                self.chunks.remove(&index);
+                self.unsynced.remove(&index);
+            }
             Record::Chunk { .. } | Record::Lost { .. } => return false,
             Record::Synced => self.settle(),
         }
@@ -278,12 +272,7 @@ impl Reader {
 
     /// What was recorded since the last SYNCED counts.
     fn settle(&mut self) {
-        for (index, address) in self.unsynced.drain(..) {
-            match address {
-                Some(address) => self.chunks.insert(index, address),
-                None => self.chunks.remove(&index),
-            };
-        }
+        self.chunks.append(&mut self.unsynced);
     }
 }
 
@@ -350,14 +339,49 @@ mod tests {
     /// FILE-26: a power cut may undo what was not synced.
     #[test]
     fn after_another_boot_only_what_was_synced_counts() {
-        let synced = encoded(&[Record::Header(HEADER), chunk(3), chunk(0), Record::Synced]);
-        let bytes = [&synced[..], &encoded(&[chunk(7), Record::Lost { index: 3 }])].concat();
+        let bytes = encoded(&[
+            Record::Header(HEADER),
+            chunk(3),
+            chunk(0),
+            Record::Synced,
+            chunk(7),
+        ]);
         let journal = read(&bytes, [2; 16], 9).unwrap();
         assert_eq!(chunks(&journal), [0, 3]);
-        assert_eq!(journal.valid_bytes, synced.len() as u64);
+        assert_eq!(journal.valid_bytes, bytes.len() as u64);
         assert!(journal.unsynced.is_empty());
         let journal = read(&bytes, FIRST, 9).unwrap();
-        assert_eq!((chunks(&journal), journal.unsynced), (vec![0, 7], [7].into()));
+        assert_eq!((chunks(&journal), journal.unsynced), (vec![0, 3, 7], [7].into()));
+    }
+
+    /// FILE-27: what was found damaged is not in the part because the machine starts again.
+    #[test]
+    fn what_was_lost_does_not_count_after_another_boot() {
+        let second = [2; 16];
+        let mut bytes = encoded(&[
+            Record::Header(HEADER),
+            chunk(3),
+            chunk(0),
+            Record::Synced,
+            chunk(7),
+            Record::Lost { index: 3 },
+            Record::Lost { index: 7 },
+        ]);
+        for boot in [FIRST, second] {
+            let journal = read(&bytes, boot, 9).unwrap();
+            assert_eq!((chunks(&journal), journal.unsynced), (vec![0], [].into()));
+        }
+        // Nor once that one has gone on with it, and after a third.
+        let kept = read(&bytes, second, 9).unwrap().valid_bytes;
+        bytes.truncate(usize::try_from(kept).unwrap());
+        bytes.extend(encoded(&[
+            Record::Boot(second),
+            chunk(4),
+            Record::Synced,
+            chunk(3),
+        ]));
+        assert_eq!(chunks(&read(&bytes, [3; 16], 9).unwrap()), [0, 4]);
+        assert_eq!(chunks(&read(&bytes, second, 9).unwrap()), [0, 3, 4]);
     }
 
     /// FILE-26.

@@ -1,7 +1,7 @@
 //! A model of both ends, driven by what this crate decides, over control streams and carriers that do their worst:
 //! carriers are lost, records come twice, out of order or damaged, sources change, either end is killed at any
-//! moment, and the power fails. In the end the tree at the receiver is that of the sender, byte by byte, and what a
-//! journal kept is not sent again.
+//! moment, the power fails, and a disk damages what it had. In the end the tree at the receiver is that of the sender,
+//! byte by byte, and what a journal kept is not sent again.
 //!
 //! The runner of crate `files` has threads and disks; this has neither, so that a seed replays a run.
 
@@ -240,6 +240,36 @@ fn whatever_goes_wrong_the_tree_arrives() {
         );
         assert_same(&source, &disk, seed);
     }
+}
+
+/// FILE-26, FILE-27: a chunk that the disk has damaged, and that checksums have found once, is not claimed again after
+/// a power cut, nor by a transfer without checksums.
+#[test]
+fn what_was_found_damaged_comes_again_whatever_goes_wrong_afterwards() {
+    let kills = Faults { killed: 12, ..NONE };
+    let bytes: Vec<u8> = (0..12 * CHUNK_BYTES).map(|place| (place / 1_000) as u8).collect();
+    let mut source = Source::from([(vec![b"big".to_vec()], (bytes, TIME_NS))]);
+    let mut found = 0;
+    for seed in 0..30 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let mut disk = Disk::default();
+        let mut sent = 0;
+        for round in 0..12 {
+            let was_damaged = disk.is_damaged();
+            let end = transfer(&mut source, &mut disk, kills, &mut random, &mut sent);
+            found += u32::from(was_damaged && !disk.is_damaged() && end == End::Killed);
+            if end == End::Killed && random.random_bool(0.5) {
+                disk.power_cut(&mut random);
+            }
+            if round < 8 {
+                disk.damage(&mut random);
+            }
+        }
+        let end = transfer(&mut source, &mut disk, NONE, &mut random, &mut sent);
+        assert_eq!(end, End::Done, "seed {seed}");
+        assert_same(&source, &disk, seed);
+    }
+    assert!(found > 5, "it was found {found} times");
 }
 
 /// FILE-25, FILE-28: a transfer that was killed any number of times sends what is missing, and nothing twice that a

@@ -1,10 +1,10 @@
-//! The receiver of the model, and its disk: what was written is lost by a power cut unless it was synced, and by
-//! nothing else.
+//! The receiver of the model, and its disk: what was written is lost by a power cut unless it was synced, and what was
+//! synced is damaged now and then, which a user knows who wants checksums then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use files_proto::compress::Decompression;
-use files_proto::content::{Root, RootBuilder, chunk_count, chunk_length};
+use files_proto::content::{Address, Root, RootBuilder, chunk_address, chunk_count, chunk_length};
 use files_proto::journal::{BootId, Header, Journal, Reader, Record};
 use files_proto::limits::{CHUNK_BYTES, PACKED_FILE_BYTES_MAX};
 use files_proto::manifest::Manifest;
@@ -15,6 +15,7 @@ use files_proto::record::{Body, Chunk, RecordHead};
 use files_proto::{Entry, EntryId, Kind, Ranges, pack};
 use rand::Rng;
 use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
 
 use crate::Source;
 
@@ -40,6 +41,8 @@ pub(crate) struct Partial {
     synced_bytes: Vec<u8>,
     synced_journal: usize,
     unsynced: u32,
+    /// Chunks that the disk has damaged, of which the journal does not say that they are lost.
+    damaged: BTreeSet<u64>,
 }
 
 impl Partial {
@@ -66,6 +69,36 @@ impl Partial {
         if self.unsynced == SYNC_CHUNKS {
             self.sync();
         }
+    }
+
+    /// The disk damages a chunk that it had.
+    fn damage(&mut self, random: &mut SmallRng) {
+        // What counts after any boot.
+        let journal = self.journal(BootId::from([u8::MAX; 16]));
+        let chunks: Vec<u64> = journal.chunks.into_keys().collect();
+        let Some(index) = chunks.choose(random) else {
+            return;
+        };
+        let start = (index * CHUNK_BYTES) as usize;
+        for bytes in [&mut self.bytes, &mut self.synced_bytes] {
+            bytes[start] = bytes[start].wrapping_add(1);
+        }
+        self.damaged.insert(*index);
+    }
+
+    /// Those of these chunks that are not in it, as their addresses tell, are lost; the disk knows (FILE-27).
+    fn lose(&mut self, chunks: &mut Ranges, addresses: &[Address]) {
+        let size = self.bytes.len() as u64;
+        for index in chunks.clone().iter().flatten() {
+            let start = (index * CHUNK_BYTES) as usize;
+            let bytes = &self.bytes[start..start + chunk_length(size, index) as usize];
+            if chunk_address(index, addresses.len() == 1, bytes) != addresses[index as usize] {
+                chunks.remove(index..index + 1);
+                self.append(Record::Lost { index });
+                self.damaged.remove(&index);
+            }
+        }
+        self.synced_journal = self.journal.len();
     }
 
     fn sync(&mut self) {
@@ -110,6 +143,20 @@ impl Disk {
         });
     }
 
+    /// The disk damages some of what it had.
+    pub(crate) fn damage(&mut self, random: &mut SmallRng) {
+        for partial in self.partials.values_mut() {
+            if random.random_bool(0.5) {
+                partial.damage(random);
+            }
+        }
+    }
+
+    /// Whether a journal claims what is damaged.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.partials.values().any(|partial| !partial.damaged.is_empty())
+    }
+
     /// Bytes of the source that neither a file nor a journal has.
     pub(crate) fn missing(&self, source: &Source) -> u64 {
         let mut missing = 0;
@@ -142,6 +189,8 @@ pub(crate) struct Receiver {
     files: BTreeMap<EntryId, File>,
     messages: Vec<Message>,
     decompression: Decompression,
+    /// Whether its user wants checksums.
+    checks: bool,
 }
 
 struct File {
@@ -154,7 +203,7 @@ struct File {
 }
 
 impl Receiver {
-    pub(crate) fn new(_disk: &Disk) -> Self {
+    pub(crate) fn new(disk: &Disk) -> Self {
         let hello = Message::Hello(Hello {
             version: VERSION + 1,
             sender: false,
@@ -165,6 +214,7 @@ impl Receiver {
             files: BTreeMap::new(),
             messages: vec![hello],
             decompression: Decompression::new(),
+            checks: disk.is_damaged(),
         }
     }
 
@@ -208,21 +258,29 @@ impl Receiver {
                     .get_mut(&file.path)
                     .expect("it was there when it was asked for");
                 let journal = partial.journal(disk.boot);
-                let compared = compare(&addresses, journal.chunks);
-                partial.append(Record::Header(file.header(disk.boot)));
+                let is_same =
+                    (journal.header.size, journal.header.modified_ns) == (file.size, file.modified_ns);
+                let mut there = compare(&addresses, journal.chunks).there;
                 partial.bytes.resize(file.size as usize, 0);
-                for index in compared.there.iter().flatten() {
-                    let address = addresses[index as usize];
-                    partial.append(Record::Chunk { index, address });
-                    file.builder.insert(index, address);
+                if self.checks {
+                    partial.lose(&mut there, &addresses);
                 }
-                // Before a chunk is overwritten (FILE-27).
-                partial.sync();
-                file.have = compared.there;
-                self.messages.push(Message::Want {
-                    entry,
-                    chunks: compared.wanted,
-                });
+                if !is_same {
+                    partial.append(Record::Header(file.header(disk.boot)));
+                    partial.damaged.clear();
+                    for index in there.iter().flatten() {
+                        let address = addresses[index as usize];
+                        partial.append(Record::Chunk { index, address });
+                    }
+                    // Before a chunk is overwritten (FILE-27).
+                    partial.sync();
+                }
+                for index in there.iter().flatten() {
+                    file.builder.insert(index, addresses[index as usize]);
+                }
+                let chunks = there.missing_below(addresses.len() as u64);
+                file.have = there;
+                self.messages.push(Message::Want { entry, chunks });
             }
             Message::FileEnd { entry, root, size } => {
                 if let Some(file) = self.files.get_mut(&entry) {
@@ -295,6 +353,10 @@ impl Receiver {
             (Resume::Missing(wanted), Some(journal)) => {
                 partial.journal.truncate(journal.valid_bytes as usize);
                 partial.append(Record::Boot(boot));
+                if self.checks {
+                    self.messages.push(Message::Ask { entry });
+                    return;
+                }
                 for (index, address) in journal.chunks {
                     file.have.insert(index..index + 1);
                     file.builder.insert(index, address);

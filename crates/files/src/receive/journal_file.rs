@@ -1,6 +1,7 @@
 //! The file beside a part that says which chunks are in it (FILE-25 to FILE-27): read when a transfer goes on, appended
 //! to while chunks come.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -100,6 +101,10 @@ impl JournalFile {
         if indices.is_empty() {
             return Ok(());
         }
+        if let Some(meanwhile) = &mut self.meanwhile {
+            let lost: BTreeSet<u64> = indices.iter().copied().collect();
+            meanwhile.retain(|(index, _)| !lost.contains(index));
+        }
         let records: Vec<Record> = indices
             .iter()
             .map(|index| Record::Lost { index: *index })
@@ -155,5 +160,21 @@ mod tests {
         journal.chunk(5, [5; 32]).unwrap();
         let read = JournalFile::read(&destination, path).unwrap();
         assert_eq!(read.chunks.keys().copied().collect::<Vec<u64>>(), [4, 5]);
+    }
+
+    /// FILE-27.
+    #[test]
+    fn what_is_lost_while_the_disk_is_busy_stays_lost() {
+        let directory = tempfile::tempdir().unwrap();
+        let destination = Destination::open(directory.path()).unwrap();
+        let path = Path::new("journal");
+        let mut journal = JournalFile::create(&destination, path, 10 << 20, 5).unwrap();
+        journal.begin_sync();
+        journal.chunk(3, [3; 32]).unwrap();
+        journal.chunk(4, [4; 32]).unwrap();
+        journal.lost(&[3]).unwrap();
+        journal.end_sync().unwrap();
+        let read = JournalFile::read(&destination, path).unwrap();
+        assert_eq!(read.chunks.keys().copied().collect::<Vec<u64>>(), [4]);
     }
 }
