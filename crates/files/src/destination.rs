@@ -19,10 +19,12 @@ use files_proto::plan::same_time;
 use rustix::fs::{
     Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Timespec, Timestamps,
     accessat, fchmod, fstat, futimens, linkat, mkdirat, openat2, readlinkat, renameat, renameat_with, statat,
-    symlinkat, syncfs, unlinkat, utimensat,
+    symlinkat, unlinkat, utimensat,
 };
+use rustix::io::Errno;
 
 use crate::attributes;
+use crate::file_systems::FileSystems;
 use crate::limits::DIRECTORIES_OPEN_MAX;
 use crate::naming;
 use crate::processor::umask;
@@ -103,6 +105,8 @@ pub(crate) struct Destination {
     without_attributes: AtomicU64,
     /// What is known of its file systems.
     pub(crate) asked: naming::Asked,
+    /// Those that were written to.
+    file_systems: FileSystems,
     /// The directories below that were used last, the latest at the end.
     open: Mutex<VecDeque<(PathBuf, Arc<OwnedFd>)>>,
 }
@@ -120,14 +124,18 @@ impl Destination {
     /// The directory at `path`, whose own path may lead over symbolic links: it is the user's.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+        let root = Arc::new(rustix::fs::openat(CWD, path, flags, Mode::empty())?);
+        let file_systems = FileSystems::default();
+        // What an earlier transfer has stored, and this one finds there, may not be on disk.
+        file_systems.wrote(&root);
         Ok(Self {
-            root: Arc::new(root),
+            root,
             path: path.to_owned(),
             umask: umask(),
             has_unnamed: AtomicBool::new(true),
             without_attributes: AtomicU64::new(0),
             asked: naming::Asked::default(),
+            file_systems,
             open: Mutex::default(),
         })
     }
@@ -183,7 +191,7 @@ impl Destination {
         };
         match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(Existing::new(&stat))),
-            Err(rustix::io::Errno::NOENT) => Ok(None),
+            Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
@@ -197,11 +205,11 @@ impl Destination {
             _ => UNFINISHED_MODE,
         };
         match mkdirat(&directory, name, Mode::from_raw_mode(mode)) {
-            Err(rustix::io::Errno::EXIST) => {
+            Err(Errno::EXIST) => {
                 let directory = match self.directory(path) {
                     // The same error as for a file; a link is another thing to people.
                     Err(_) if matches!(self.existing(path)?, Some(found) if found.kind == Kind::Symlink) => {
-                        return Err(rustix::io::Errno::LOOP.into());
+                        return Err(Errno::LOOP.into());
                     }
                     other => other?,
                 };
@@ -210,7 +218,10 @@ impl Destination {
                 Ok(mode & 0o5777 == UNFINISHED_MODE)
             }
             Err(error) => Err(error.into()),
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                self.file_systems.wrote(&directory);
+                Ok(true)
+            }
         }
     }
 
@@ -252,6 +263,9 @@ impl Destination {
             false => Mode::empty(),
         };
         let file = File::from(openat2(&directory, name, flags, mode, INSIDE)?);
+        if flags.contains(OFlags::RDWR) {
+            self.file_systems.wrote(&directory);
+        }
         match file.metadata()?.is_file() {
             true => Ok(file),
             false => Err(io::Error::new(
@@ -270,8 +284,11 @@ impl Destination {
         let (directory, _) = self.parent(path)?;
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
         match openat2(&directory, ".", flags, Mode::from_raw_mode(0o600), INSIDE) {
-            Ok(file) => Ok(Some(File::from(file))),
-            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR | rustix::io::Errno::INVAL) => {
+            Ok(file) => {
+                self.file_systems.wrote(&directory);
+                Ok(Some(File::from(file)))
+            }
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
                 self.has_unnamed.store(false, Ordering::Relaxed);
                 Ok(None)
             }
@@ -292,10 +309,11 @@ impl Destination {
         // By the descriptor alone (AT_EMPTY_PATH) this is a privilege before Linux 6.10.
         let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
         match linkat(CWD, unnamed, &directory, name, AtFlags::SYMLINK_FOLLOW) {
-            Ok(()) => Ok(true),
-            Err(error @ (rustix::io::Errno::EXIST | rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT)) => {
-                Err(error.into())
+            Ok(()) => {
+                self.file_systems.wrote(&directory);
+                Ok(true)
             }
+            Err(error @ (Errno::EXIST | Errno::NOSPC | Errno::DQUOT)) => Err(error.into()),
             Err(_) => {
                 self.has_unnamed.store(false, Ordering::Relaxed);
                 Ok(false)
@@ -314,7 +332,9 @@ impl Destination {
     pub(crate) fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let (from_directory, from_name) = self.parent(from)?;
         let (to_directory, to_name) = self.parent(to)?;
-        Ok(renameat(&from_directory, from_name, &to_directory, to_name)?)
+        renameat(&from_directory, from_name, &to_directory, to_name)?;
+        self.file_systems.wrote(&to_directory);
+        Ok(())
     }
 
     /// The same into a place where nothing is; something that is there by then is an error.
@@ -324,14 +344,16 @@ impl Destination {
         let flags = RenameFlags::NOREPLACE;
         match renameat_with(&from_directory, from_name, &to_directory, to_name, flags) {
             // File systems that cannot.
-            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
+            Err(Errno::INVAL | Errno::NOSYS) => {
                 if self.existing(to)?.is_some() {
                     return Err(io::ErrorKind::AlreadyExists.into());
                 }
-                Ok(renameat(&from_directory, from_name, &to_directory, to_name)?)
+                renameat(&from_directory, from_name, &to_directory, to_name)?;
             }
-            other => Ok(other?),
+            other => other?,
         }
+        self.file_systems.wrote(&to_directory);
+        Ok(())
     }
 
     /// Mode, within what the user allows, and time of what is open. No file becomes one that runs as its owner.
@@ -372,6 +394,7 @@ impl Destination {
         let Some(found) = self.existing(path)?.filter(|found| found.kind == Kind::File) else {
             return Ok(());
         };
+        self.file_systems.wrote(&self.parent(path)?.0);
         let mode = self.permissions(mode);
         let (has_mode, has_time) = (found.mode & 0o777 == mode, same_time(found.modified, modified));
         if has_mode && has_time && attributes.is_empty() {
@@ -393,16 +416,16 @@ impl Destination {
         &self.path
     }
 
-    /// Puts everything on disk that was written to its file system.
+    /// Puts everything on disk that was written to its file systems.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        Ok(syncfs(&self.root)?)
+        self.file_systems.sync()
     }
 
     /// Removes a file or link; one that is not there is no error.
     pub(crate) fn remove(&self, path: &Path) -> io::Result<()> {
         let (directory, name) = self.parent(path)?;
         match unlinkat(&directory, name, AtFlags::empty()) {
-            Err(rustix::io::Errno::NOENT) => Ok(()),
+            Err(Errno::NOENT) => Ok(()),
             other => Ok(other?),
         }
     }
@@ -448,6 +471,7 @@ impl Destination {
     /// Mode, where it is to get one, and time of a directory, once everything is in it.
     pub(crate) fn finish_directory(&self, path: &Path, mode: Option<u32>, modified: i64) -> io::Result<()> {
         let directory = self.directory(path)?;
+        self.file_systems.wrote(&directory);
         self.forget(path);
         match mode {
             Some(mode) => self.finish(directory.as_fd(), mode, modified),
@@ -473,9 +497,10 @@ pub(crate) fn times(modified: i64) -> Timestamps {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::fs;
     use std::io::Write;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
     use super::*;
 
@@ -607,6 +632,46 @@ mod tests {
         assert_eq!(fs::read(to.join("name")).unwrap(), b"bytes");
         assert_eq!(fs::read(to.join("taken")).unwrap(), b"the user's");
         assert!(destination.create_unnamed(Path::new("../name")).is_err());
+    }
+
+    /// FILE-42: the directory of shared memory is a file system of its own nearly everywhere.
+    #[test]
+    fn what_is_mounted_below_a_destination_is_put_on_disk_as_well() {
+        let (directory, destination) = destination();
+        let device = |path: &Path| fs::metadata(path).unwrap().dev();
+        let here = device(directory.path());
+        destination.create(Path::new("file")).unwrap();
+        assert_eq!(destination.file_systems.devices(), [here]);
+        let Ok(mounted) = tempfile::tempdir_in("/dev/shm") else {
+            eprintln!("skipped: nothing can be made in /dev/shm");
+            return;
+        };
+        let below = |path: PathBuf| path.strip_prefix("/").unwrap().to_owned();
+        let all = [device(Path::new("/")), device(mounted.path()), here];
+        let knows = |destination: &Destination, devices: &[u64]| {
+            let known = BTreeSet::from_iter(destination.file_systems.devices());
+            assert_eq!(known, BTreeSet::from_iter(devices.iter().copied()));
+        };
+        let root = Destination::open(Path::new("/")).unwrap();
+        let (made, part) = (
+            below(mounted.path().join("made")),
+            below(directory.path().join("to/part")),
+        );
+        root.make_directory(&made, 0o755).unwrap();
+        knows(&root, &all[..2]);
+        root.create(&part).unwrap();
+        knows(&root, &all);
+        root.sync().unwrap();
+        // A directory and a file that were there, and a part that is gone on with.
+        let again = Destination::open(Path::new("/")).unwrap();
+        knows(&again, &all[..1]);
+        again.finish_directory(&made, None, 0).unwrap();
+        knows(&again, &all[..2]);
+        again.adopt(&part, 0o600, 0, &[]).unwrap();
+        knows(&again, &all);
+        let more = Destination::open(Path::new("/")).unwrap();
+        more.claim(&part).unwrap();
+        knows(&more, &[all[0], all[2]]);
     }
 
     #[test]

@@ -5,8 +5,9 @@ use std::time::Duration;
 /// Directories of a destination whose descriptors are kept: files come in the order of a walk, from several threads.
 pub const DIRECTORIES_OPEN_MAX: usize = 32;
 
-/// File systems below a destination of which is kept what they do with names: of others it is found out for each
-/// directory.
+/// File systems below a destination of which is kept what they do with names, of others it is found out for each
+/// directory, and of which a directory is kept open to have their disks take what was written: beyond, one is put on
+/// disk whenever another one takes its turn.
 pub const MOUNTS_MAX: usize = 64;
 
 /// Files of a transfer of which is kept that they have their places, which no other entry takes: 16 MiB. Beyond, names
