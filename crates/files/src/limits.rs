@@ -178,6 +178,10 @@ pub const SMALL_FILE_BYTES: u64 = 4_096;
 /// The most of all of them: writers wait then, and by that the sender.
 pub const WRITE_BACK_BYTES_MAX: u64 = 512 << 20;
 
+/// How long a transfer that was cancelled or failed waits for the disk to take what came of parts last, at most
+/// [`WRITE_BACK_BYTES`] on a disk that keeps up: people who pressed Ctrl-C wait for it.
+pub const KEEP_TIME_MAX: Duration = Duration::from_secs(2);
+
 /// How long a pipe brings nothing more before what was read of a chunk is sent ahead of it, to a receiver that passes
 /// it on: people who follow a log do not notice, and programs that write fast do not pause for so long.
 pub const PIPE_PAUSE: Duration = Duration::from_millis(200);

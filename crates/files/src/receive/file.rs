@@ -481,6 +481,15 @@ impl Incoming {
         }
     }
 
+    /// The same, and the journal is on disk as well: nobody writes any more.
+    pub(super) fn sync_for_good(&self) -> io::Result<()> {
+        self.sync()?;
+        match &self.state().journal {
+            Some(journal) => journal.sync(),
+            None => Ok(()),
+        }
+    }
+
     /// Whether it has one, and is on disk before it has its name.
     pub(super) fn has_journal(&self) -> bool {
         self.state().journal.is_some()

@@ -129,6 +129,11 @@ impl JournalFile {
         let records: Vec<Record> = lost.chain([Record::Synced]).chain(chunks).collect();
         self.append(&records)
     }
+
+    /// The disk has what was recorded.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
 }
 
 #[cfg(test)]

@@ -181,6 +181,13 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
         receiving.sockets.cut();
         result
     });
+    if let Err(error) = &result {
+        // Who connects again must not find the parts claimed by this transfer.
+        let is_last = !matches!(error, TransferError::Lost(_));
+        receiving
+            .write_back
+            .keep_parts(|| is_last || progress.is_cancelled());
+    }
     result?;
     let destination = receiving.destination.as_ref();
     match destination.map_or(0, |destination| destination.without_attributes()) {

@@ -6,12 +6,17 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use files_proto::EntryId;
 
 use super::file::Incoming;
-use crate::limits::{SMALL_FILE_BYTES, WRITE_BACK_BYTES, WRITE_BACK_BYTES_MAX, WRITE_BACK_SMALL_BYTES};
+use crate::limits::{
+    KEEP_TIME_MAX, SMALL_FILE_BYTES, TURN, WRITE_BACK_BYTES, WRITE_BACK_BYTES_MAX, WRITE_BACK_SMALL_BYTES,
+};
 
 #[derive(Default)]
 pub(super) struct WriteBack {
@@ -114,14 +119,36 @@ impl WriteBack {
         self.state().is_over = true;
         self.changed.notify_all();
     }
+
+    /// After the end of a transfer that has something left to do: has the disk take what came of parts since, so that
+    /// it need not come again after another start of the machine either. Where somebody `hurries`, waits for
+    /// [`KEEP_TIME_MAX`] at most; a disk that is slower goes on by itself, as long as the program lives.
+    pub(super) fn keep_parts(&self, hurries: impl Fn() -> bool) {
+        let files = std::mem::take(&mut self.state().files);
+        let (tell, told) = mpsc::channel();
+        let sync = move || {
+            for file in files.into_values() {
+                // What it does not take comes again.
+                let _ = file.sync_for_good();
+            }
+            // It may have taken longer.
+            let _ = tell.send(());
+        };
+        if thread::Builder::new().spawn(sync).is_err() {
+            return;
+        }
+        let mut waited = Duration::ZERO;
+        while waited < KEEP_TIME_MAX && told.recv_timeout(TURN) == Err(RecvTimeoutError::Timeout) {
+            if hurries() {
+                waited += TURN;
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
-    use std::sync::mpsc;
-    use std::thread;
-    use std::time::Duration;
 
     use super::super::file::{Output, Part, Target};
     use super::*;

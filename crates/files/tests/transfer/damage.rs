@@ -4,9 +4,12 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use files::{DamagedAt, Event, Progress, RateLimit};
-use files_proto::journal::{Journal, Reader};
+use files_proto::journal::{Journal, Reader, Record};
+use rustix::fs::{FlockOperation, flock};
 
 use crate::trial::{MIB, Trial, random};
 
@@ -15,6 +18,33 @@ fn synced(journal: &Path) -> Option<Journal> {
     let mut reader = Reader::new([9; 16]);
     reader.push(&fs::read(journal).ok()?);
     reader.finish().ok().filter(|journal| !journal.chunks.is_empty())
+}
+
+/// What had come of a transfer that was cancelled, once the disk has it: however slow it is, it goes on.
+fn kept(trial: &Trial, bytes: u64) -> Journal {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let part = fs::File::open(trial.to(".large.gramway-part")).unwrap();
+    loop {
+        let is_free = flock(&part, FlockOperation::NonBlockingLockExclusive).is_ok();
+        match synced(&trial.to(".large.gramway-state")) {
+            Some(journal) if is_free && journal.chunks.len() as u64 * MIB as u64 == bytes => return journal,
+            journal => assert!(Instant::now() < deadline, "{journal:?}"),
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Leaves the journal that a kill would have left before the disk was asked for anything.
+fn unsync(path: &Path, journal: &Journal) {
+    let chunks = journal.chunks.iter().map(|(index, address)| Record::Chunk {
+        index: *index,
+        address: *address,
+    });
+    let mut bytes = Vec::new();
+    for record in [Record::Header(journal.header)].into_iter().chain(chunks) {
+        record.encode(&mut bytes);
+    }
+    fs::write(path, bytes).unwrap();
 }
 
 /// Writes something else at these places of a part.
@@ -42,6 +72,16 @@ fn go_on(trial: &Trial) -> (u64, Vec<(String, u64, DamagedAt)>) {
     (there, told)
 }
 
+/// FILE-26: less than what the disk is asked for while more comes.
+#[test]
+fn what_had_come_when_a_transfer_was_cancelled_is_there_after_another_boot() {
+    let mut trial = Trial::new();
+    fs::write(trial.from("large"), random(9, 30 * MIB)).unwrap();
+    trial.send.limit = Some(RateLimit::new(20 << 20));
+    let before = trial.cut_after(3 << 20).snapshot().bytes_done;
+    kept(&trial, before);
+}
+
 /// FILE-26.
 #[test]
 fn what_a_disk_lost_of_a_part_before_it_was_synced_is_named_and_comes_again() {
@@ -49,6 +89,7 @@ fn what_a_disk_lost_of_a_part_before_it_was_synced_is_named_and_comes_again() {
     fs::write(trial.from("large"), random(9, 30 * MIB)).unwrap();
     trial.send.limit = Some(RateLimit::new(20 << 20));
     let before = trial.cut_after(8 << 20).snapshot().bytes_done;
+    unsync(&trial.to(".large.gramway-state"), &kept(&trial, before));
     damage(&trial.to(".large.gramway-part"), &[3]);
     trial.send.limit = None;
     let (there, told) = go_on(&trial);
