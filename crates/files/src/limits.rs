@@ -196,6 +196,10 @@ pub const ELSEWHERE_TIME_MAX: Duration = Duration::from_secs(1);
 /// pieces however its chunks come.
 pub const PREALLOCATED_CHUNKS: u64 = 64;
 
+/// Files whose parts are open because some of their chunks were here, and the others have not come: each has two files
+/// open, of the 1,024 that a program has without asking. They are as much as a network keeps under way: 128 chunks.
+pub const COMPARED_FILES_MAX: usize = 128;
+
 /// Threads that put complete files on disk and in their places: what they wait for at once a disk does together.
 pub const PLACING_THREADS: usize = 4;
 

@@ -76,6 +76,7 @@ impl Receiving {
     /// the question.
     pub(super) fn compare(&self, asked: Asked) -> Option<Compared> {
         let destination = self.destination.as_ref()?;
+        self.wait_for_compared();
         if self.is_over() {
             // Nobody waits for what is asked still.
             return None;
@@ -248,6 +249,7 @@ impl Receiving {
             // It lies there otherwise, by a name that tells what it is.
             let _ = destination.remove(path);
         }
+        self.end_comparison(file);
         self.want(file);
     }
 }

@@ -410,6 +410,9 @@ impl Incoming {
 
     /// Forgets chunks that are not in the part, or are damaged there (FILE-27).
     pub(super) fn forget(&self, lost: &[u64]) -> io::Result<()> {
+        if lost.is_empty() {
+            return Ok(());
+        }
         self.open()?;
         let mut state = self.state();
         for index in lost {
@@ -438,6 +441,15 @@ impl Incoming {
             Output::Part(part) => self.file(part).map(Some),
             Output::Stdout(_) => Ok(None),
         }
+    }
+
+    /// Whether its part is open.
+    pub(super) fn is_open(&self) -> bool {
+        let Output::Part(part) = &self.output else {
+            return false;
+        };
+        let open = part.open.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(&*open, Opened::Open(_))
     }
 
     /// Forgets all chunks, once; `false` where that has been tried.

@@ -25,7 +25,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
@@ -82,6 +82,7 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
         bell: Bell::default(),
         listening: Listening::default(),
         state: Mutex::new(State::new(rules.unwrap_or_default())),
+        ended: Condvar::new(),
         fatal: Mutex::default(),
         is_over: AtomicBool::new(false),
         lanes: AtomicUsize::new(0),

@@ -516,7 +516,7 @@ impl Receiving {
             let progressed = file.complete_by_itself();
             return self.go_on(file, &progressed);
         }
-        if !self.state().turns.begin(file) || self.want_more(file) {
+        if !self.state().begin_turn(file) || self.want_more(file) {
             return;
         }
         while !missing.is_empty() {

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use files_proto::limits::RANGES_MAX;
 use files_proto::manifest::Manifest;
@@ -24,7 +24,7 @@ use crate::carrier::tcp::Listening;
 use crate::control::{Bell, Outbox};
 use crate::destination::{self, Destination};
 use crate::error::TransferError;
-use crate::limits::{PLACES_MAX, PROBLEMS_MAX};
+use crate::limits::{COMPARED_FILES_MAX, PLACES_MAX, PROBLEMS_MAX, TURN};
 use crate::progress::{Counter, Event, How, Progress};
 
 pub(super) struct Receiving {
@@ -41,6 +41,8 @@ pub(super) struct Receiving {
     /// Takes TCP connections.
     pub(super) listening: Listening,
     pub(super) state: Mutex<State>,
+    /// A file has come to its end.
+    pub(super) ended: Condvar,
     /// What ends the whole transfer.
     pub(super) fatal: Mutex<Option<TransferError>>,
     pub(super) is_over: AtomicBool,
@@ -61,6 +63,9 @@ pub(super) struct State {
     pub(super) manifest: Manifest,
     pub(super) directories: HashMap<EntryId, Directory>,
     pub(super) turns: Turns,
+    /// Files whose addresses were compared, and of whose parts something was taken or read: they are open until the
+    /// rest has come.
+    compared: HashSet<EntryId>,
     /// What has its place, by [`destination::Existing::identity`].
     places: HashSet<u64>,
     acks: BTreeMap<EntryId, Ranges>,
@@ -77,12 +82,25 @@ impl State {
             manifest: Manifest::new(rules),
             directories: HashMap::new(),
             turns: Turns::default(),
+            compared: HashSet::new(),
             places: HashSet::new(),
             acks: BTreeMap::new(),
             stored: Ranges::new(),
             totals: Totals::default(),
             problems: Vec::new(),
         }
+    }
+
+    /// Whether a file may come now; otherwise it waits for its turn, or has come to its end.
+    pub(super) fn begin_turn(&mut self, file: &Arc<Incoming>) -> bool {
+        self.files.contains_key(&file.target.entry) && self.turns.begin(file)
+    }
+
+    /// A file that is not under way any more: the one whose turn it is then.
+    fn end_turn(&mut self, entry: EntryId) -> Option<Arc<Incoming>> {
+        self.compared.remove(&entry);
+        let Self { turns, files, .. } = self;
+        turns.end(entry, |next| files.contains_key(&next))
     }
 
     /// Takes a place for an entry; `false` where another entry of this transfer has it, by a name that the file system
@@ -101,12 +119,13 @@ impl State {
 pub(super) struct Turns {
     pub(super) max: Option<usize>,
     coming: HashSet<EntryId>,
+    /// Some may have failed meanwhile.
     waiting: VecDeque<Arc<Incoming>>,
 }
 
 impl Turns {
     /// Whether it is a file's turn; otherwise it waits for it.
-    pub(super) fn begin(&mut self, file: &Arc<Incoming>) -> bool {
+    fn begin(&mut self, file: &Arc<Incoming>) -> bool {
         let entry = file.target.entry;
         if self.max.is_none_or(|max| self.coming.len() < max) || self.coming.contains(&entry) {
             self.coming.insert(entry);
@@ -116,13 +135,15 @@ impl Turns {
         false
     }
 
-    /// A file has come to its end: the one whose turn it is then.
-    fn end(&mut self, entry: EntryId) -> Option<Arc<Incoming>> {
-        self.waiting.retain(|file| file.target.entry != entry);
-        if self.coming.remove(&entry) {
-            return self.waiting.pop_front();
+    /// A file has come to its end: the next one that `is_there`, whose turn it is.
+    fn end(&mut self, entry: EntryId, is_there: impl Fn(EntryId) -> bool) -> Option<Arc<Incoming>> {
+        if !self.coming.remove(&entry) {
+            return None;
         }
-        None
+        let next =
+            std::iter::from_fn(|| self.waiting.pop_front()).find(|file| is_there(file.target.entry))?;
+        self.coming.insert(next.target.entry);
+        Some(next)
     }
 }
 
@@ -273,9 +294,29 @@ impl Receiving {
     /// A file has come to its end, and another one gets its turn.
     pub(super) fn end_turn(&self, entry: EntryId) {
         self.progress.end_file(entry);
-        let next = self.state().turns.end(entry);
+        let next = self.state().end_turn(entry);
+        self.ended.notify_all();
         if let Some(next) = next {
             self.want(&next);
+        }
+    }
+
+    /// Waits until there are few compared files whose parts are open, or the transfer is over.
+    pub(super) fn wait_for_compared(&self) {
+        let mut state = self.state();
+        while state.compared.len() >= COMPARED_FILES_MAX && !self.is_over() {
+            // The end of the transfer tells nobody.
+            let waited = self.ended.wait_timeout(state, TURN);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// What is here of a file has been taken; the rest is to come, where it has not come to its end meanwhile.
+    pub(super) fn end_comparison(&self, file: &Incoming) {
+        let is_open = file.is_open();
+        let mut state = self.state();
+        if is_open && state.files.contains_key(&file.target.entry) {
+            state.compared.insert(file.target.entry);
         }
     }
 
@@ -378,5 +419,55 @@ pub(super) fn sentence(error: &io::Error) -> String {
         }
         io::ErrorKind::FileTooLarge => "the destination's file system takes no file of this size".to_owned(),
         _ => format!("it cannot be written: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::file::{Output, Part, Target};
+    use super::*;
+
+    #[test]
+    fn files_get_their_turns_in_their_order_and_those_that_failed_meanwhile_get_none() {
+        let destination = Arc::new(Destination::open(Path::new("/")).unwrap());
+        let file = |entry| {
+            let target = Target {
+                entry,
+                path: PathBuf::from("file"),
+                part: PathBuf::from("part"),
+                journal: PathBuf::from("journal"),
+                size: Some(2 << 20),
+                mode: 0o644,
+                modified: 0,
+                attributes: Vec::new(),
+                replaces: false,
+            };
+            let output = Output::Part(Part::new(&destination, None));
+            Arc::new(Incoming::new(target, output, &BTreeMap::new()))
+        };
+        let mut state = State::new(Rules::default());
+        state.turns.max = Some(2);
+        let files: Vec<_> = (0..7).map(file).collect();
+        for file in &files {
+            state.files.insert(file.target.entry, Arc::clone(file));
+        }
+        let begun: Vec<_> = files.iter().map(|file| state.begin_turn(file)).collect();
+        assert_eq!(begun, [true, true, false, false, false, false, false]);
+        assert!(state.begin_turn(&files[0]), "it has its turn");
+        let mut end = |entry| {
+            state.files.remove(&entry);
+            let next = state.end_turn(entry)?;
+            // Nobody takes the turn of one that has not begun.
+            assert_eq!(state.turns.coming.len(), 2);
+            assert!(state.begin_turn(&next));
+            Some(next.target.entry)
+        };
+        assert_eq!([end(3), end(2)], [None, None], "they had no turn");
+        assert_eq!([end(1), end(0)], [Some(4), Some(5)]);
+        assert_eq!([end(6), end(4), end(5)], [None, None, None]);
+        assert!(!state.begin_turn(&files[6]), "it has come to its end");
+        assert!(state.turns.coming.is_empty() && state.turns.waiting.is_empty());
     }
 }

@@ -2,19 +2,24 @@
 //! memory does.
 
 use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use files::TransferError;
-use files::limits::DAMAGED_CHUNKS_MAX;
-use files_proto::Kind;
-use files_proto::limits::{ENTRIES_OPEN_MAX, NAME_REPEATS_MAX};
+use files::limits::{COMPARED_FILES_MAX, DAMAGED_CHUNKS_MAX};
+use files::{Destination, OnConflict, Progress, ReceiveOptions, TransferError};
+use files_proto::content::{RootBuilder, chunk_address};
+use files_proto::limits::{CHUNK_BYTES, ENTRIES_OPEN_MAX, NAME_REPEATS_MAX};
 use files_proto::manifest::ManifestError;
 use files_proto::message::Message;
 use files_proto::name::NameError;
 use files_proto::record::{Body, Chunk, RecordHead};
+use files_proto::{Kind, Ranges};
 use peer::blocking::wait;
 
-use crate::liar::{Liar, entry, file, hello, receive_from};
+use crate::liar::{Liar, entry, file, hello, receive_from, receive_with};
 
 /// What this whole process may take beside what it had: the receiver keeps a part of it, and the rest is the liar's.
 const MEMORY_BYTES_MAX: u64 = 400 << 20;
@@ -165,4 +170,98 @@ fn a_record_that_becomes_more_than_it_says_fails_its_file_or_ends_the_transfer()
     );
     let taken = memory_peak() - before;
     assert!(taken < MEMORY_BYTES_MAX, "{taken} bytes");
+}
+
+/// Parts below this directory that this process has open.
+fn open_parts(directory: &Path) -> usize {
+    let open = fs::read_dir("/proc/self/fd").unwrap();
+    // Others of this process open and close files meanwhile.
+    let paths = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    let is_part = |path: &PathBuf| path.starts_with(directory) && path.to_string_lossy().ends_with("-part");
+    paths.filter(is_part).count()
+}
+
+/// FILE-29: of each file half is there, and the other half does not come.
+#[test]
+fn of_files_that_are_there_in_part_only_so_many_are_open_as_a_program_can_have() {
+    let count = COMPARED_FILES_MAX as u64 + 60;
+    let (same, other) = (vec![0; CHUNK_BYTES as usize], [7]);
+    let addresses = vec![chunk_address(0, false, &same), chunk_address(1, false, &other)];
+    let mut builder = RootBuilder::default();
+    for (index, address) in (0..).zip(&addresses) {
+        builder.insert(index, *address);
+    }
+    let root = builder.root(2).unwrap();
+    let size = CHUNK_BYTES + 1;
+    let (tell, told) = mpsc::channel();
+    let options = |directory: &Path| {
+        for number in 0..count {
+            let file = fs::File::create(directory.join(number.to_string())).unwrap();
+            file.set_len(size).unwrap();
+        }
+        tell.send(directory.to_owned()).unwrap();
+        let mut options = ReceiveOptions::new(Destination::Directory(directory.to_owned()));
+        options.on_conflict = OnConflict::Overwrite;
+        options
+    };
+    let (received, names) = receive_with(options, &Progress::default(), move |liar, peer| {
+        let to: PathBuf = told.recv().unwrap();
+        liar.say(&hello(true, Vec::new()));
+        say_all(liar, (0..count).map(|id| file(id, &id.to_string(), size)));
+        let end = Message::OfferEnd {
+            entries: count,
+            bytes: count * size,
+        };
+        liar.say(&end);
+        let mut stream = wait(peer.open_one_way(0)).unwrap();
+        let (mut waiting, mut stored, mut is_first) = (Vec::new(), 0, true);
+        while stored < count {
+            match liar.hear() {
+                Some(Message::Ask { entry }) => liar.say(&Message::Hashes {
+                    entry,
+                    first: 0,
+                    addresses: addresses.clone(),
+                }),
+                Some(Message::Want { entry, chunks }) => {
+                    assert_eq!(chunks, Ranges::from_range(1..2));
+                    waiting.push(entry);
+                }
+                Some(Message::Stored { entries }) => stored += entries.len(),
+                Some(Message::Hello(_) | Message::Ack { .. }) => {}
+                other => panic!("{other:?}"),
+            }
+            if waiting.len() < COMPARED_FILES_MAX.min((count - stored) as usize) {
+                continue;
+            }
+            // No more are opened, whatever time there is.
+            let began = Instant::now();
+            while is_first && began.elapsed() < Duration::from_millis(500) {
+                let open = open_parts(&to);
+                assert!(open <= COMPARED_FILES_MAX, "{open} parts are open");
+                thread::sleep(Duration::from_millis(5));
+            }
+            is_first = false;
+            for entry in waiting.drain(..) {
+                let chunk = Chunk {
+                    entry,
+                    index: 1,
+                    address: addresses[1],
+                    only: false,
+                    hole: false,
+                };
+                let head = RecordHead {
+                    body: Body::Chunk(chunk),
+                    compressed: false,
+                    stored_bytes: 1,
+                    raw_bytes: 1,
+                };
+                let record = [&head.encode()[..], &other].concat();
+                wait(stream.write_chunk(Bytes::from(record))).unwrap();
+                liar.say(&Message::FileEnd { entry, size, root });
+            }
+        }
+        liar.finish();
+    });
+    assert_eq!(received.unwrap().stored, count);
+    assert_eq!(names.len() as u64, count);
 }

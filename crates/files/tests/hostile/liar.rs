@@ -1,6 +1,7 @@
 //! A lying end, and the real other one that it is set against.
 
 use std::fs;
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -121,9 +122,20 @@ pub(crate) fn receive_telling(
     progress: &Progress,
     lie: impl FnOnce(&mut Liar, &Peer) + Send,
 ) -> (Result<Report, TransferError>, Vec<String>) {
+    let options = |to: &Path| ReceiveOptions::new(Destination::Directory(to.to_owned()));
+    receive_with(options, progress, lie)
+}
+
+/// The same, into a destination that `prepare` fills, with its options.
+pub(crate) fn receive_with(
+    prepare: impl FnOnce(&Path) -> ReceiveOptions,
+    progress: &Progress,
+    lie: impl FnOnce(&mut Liar, &Peer) + Send,
+) -> (Result<Report, TransferError>, Vec<String>) {
     let directory = tempfile::tempdir().unwrap();
     let to = directory.path().join("to");
     fs::create_dir(&to).unwrap();
+    let options = prepare(&to);
     let (to_receiver, to_sender) = pair();
     let received = thread::scope(|scope| {
         scope.spawn(move || {
@@ -137,7 +149,6 @@ pub(crate) fn receive_telling(
             // Until the receiver has seen it.
             wait_for(LIMIT, to_receiver.closed()).expect("it ends the connection");
         });
-        let options = ReceiveOptions::new(Destination::Directory(to.clone()));
         files::receive(&to_sender, &options, progress)
     });
     let outside = fs::read_dir(directory.path()).unwrap().count();
