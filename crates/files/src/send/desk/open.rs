@@ -29,6 +29,8 @@ pub(super) struct Open {
     pub(super) wanted: Ranges,
     /// Whether it waits among the small files that are to be sent.
     pub(super) is_in_small: bool,
+    /// Whether it waits among the others.
+    pub(super) is_in_chunks: bool,
     /// To be hashed only.
     pub(super) unhashed: Ranges,
     /// Chunks that threads have in their hands.
@@ -78,6 +80,7 @@ impl Open {
             name,
             wanted: Ranges::new(),
             is_in_small: false,
+            is_in_chunks: false,
             unhashed: Ranges::new(),
             in_hands: 0,
             addresses,

@@ -176,7 +176,7 @@ impl State {
         self.left -= open.left;
         let there = open.want(chunks);
         self.left += open.left;
-        if !self.chunks.contains(&entry) {
+        if !std::mem::replace(&mut open.is_in_chunks, true) {
             self.chunks.push_back(entry);
         }
         if is_first && !open.is_known() {
@@ -282,7 +282,7 @@ impl State {
                 }
             } else {
                 open.wanted.insert(index..index + 1);
-                if !self.chunks.contains(&entry) {
+                if !std::mem::replace(&mut open.is_in_chunks, true) {
                     self.chunks.push_front(entry);
                 }
             }
@@ -460,6 +460,9 @@ impl State {
                 return Some(job);
             }
             self.chunks.pop_front();
+            if let Some(open) = self.open.get_mut(&entry) {
+                open.is_in_chunks = false;
+            }
         }
         self.take_pack(lane, carrier)
     }
