@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed step of a test fails the test")]
 
 use std::fs;
-use std::io::{BufRead, BufReader, Lines, Write};
+use std::io::{self, BufRead, BufReader, Lines, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use files::limits::CACHE_TURN_BYTES;
-use files::{Destination, Progress, ReceiveOptions, SendOptions, Source};
+use files::{Destination, Progress, ReceiveOptions, SendOptions, Source, TransferError};
 use peer::blocking::wait;
 use peer::{Endpoint, SecretKey};
 use rand::rngs::SmallRng;
@@ -47,6 +47,7 @@ fn role() {
         }
         ["receive", address, to] => receive(address.parse().unwrap(), Destination::Directory(to.into())),
         ["stdout", address] => receive(address.parse().unwrap(), Destination::Stdout),
+        ["cancelled", address] => receive_until_stdin_ends(address.parse().unwrap()),
         _ => panic!("{role}"),
     }
 }
@@ -102,6 +103,24 @@ fn receive(address: SocketAddr, to: Destination) {
     println!("ended {}", report.failed == 0);
 }
 
+/// Receives to standard output until standard input ends.
+fn receive_until_stdin_ends(address: SocketAddr) {
+    let key = SecretKey::generate().unwrap();
+    let endpoint = Endpoint::bind(key, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let peer = wait(endpoint.connect(sender_key().id(), &[address])).unwrap();
+    let progress = Progress::default();
+    let received = thread::scope(|scope| {
+        scope.spawn(|| {
+            io::copy(&mut io::stdin(), &mut io::sink()).unwrap();
+            progress.cancel();
+        });
+        files::receive(&peer, &ReceiveOptions::new(Destination::Stdout), &progress)
+    });
+    assert!(matches!(received, Err(TransferError::Cancelled)), "{received:?}");
+    // Nobody reads what the library of tests would say.
+    std::process::exit(77);
+}
+
 /// A process of this test, killed at the end of its scope.
 struct Process {
     child: Child,
@@ -109,14 +128,18 @@ struct Process {
 }
 
 impl Process {
-    fn start(role: &[&str]) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+    fn spawn(role: &[&str]) -> Child {
+        Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "role", "--nocapture", "--test-threads=1"])
             .env(ROLE, role.join("\n"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .unwrap();
+            .unwrap()
+    }
+
+    fn start(role: &[&str]) -> Self {
+        let mut child = Self::spawn(role);
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, lines }
     }
@@ -373,4 +396,33 @@ fn a_line_is_passed_on_while_its_pipe_stays_open() {
     });
     assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Disconnected));
     assert_eq!(sender.told("ended").as_deref(), Some("true"));
+}
+
+#[test]
+fn who_cancels_ends_also_while_nobody_reads_standard_output() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let (from, state) = (path("from"), path("state"));
+    fs::write(&from, vec![7; 8 * MIB as usize]).unwrap();
+    let mut sender = Process::start(&["send", from.to_str().unwrap(), state.to_str().unwrap(), "none"]);
+    let address = sender.told("address").unwrap();
+    let mut receiver = Process::spawn(&["cancelled", &address]);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let waits = || assert!(Instant::now() < deadline, "it does not go on");
+    // Its pipe is as good as full.
+    while rustix::io::ioctl_fionread(receiver.stdout.as_ref().unwrap()).unwrap() < 50_000 {
+        waits();
+        thread::sleep(Duration::from_millis(5));
+    }
+    drop(receiver.stdin.take());
+    let ended = loop {
+        if let Some(ended) = receiver.try_wait().unwrap() {
+            break ended;
+        }
+        if Instant::now() > deadline {
+            receiver.kill().unwrap();
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!(ended.code(), Some(77));
 }

@@ -122,7 +122,7 @@ impl Receiving {
             }
             Err(StoreError::Broken(how)) => return Err(how),
             Err(StoreError::Write(error)) => {
-                self.fail_file(&file, reason_of(&error), &sentence(&error), true);
+                self.fail_write(&file, &error);
             }
         }
         Ok(())
@@ -153,7 +153,7 @@ impl Receiving {
             Ok(()) => {}
             Err(StoreError::Broken(how)) => return Err(how),
             Err(StoreError::Write(error)) => {
-                self.fail_file(&file, reason_of(&error), &sentence(&error), true);
+                self.fail_write(&file, &error);
             }
         }
         Ok(())
@@ -255,7 +255,7 @@ impl Receiving {
             }
             Err(StoreError::Broken(how)) => return Err(how),
             Err(StoreError::Write(error)) => {
-                self.fail_file(&file, reason_of(&error), &sentence(&error), true);
+                self.fail_write(&file, &error);
             }
         }
         Ok(())

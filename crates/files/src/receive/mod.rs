@@ -17,6 +17,7 @@ mod place;
 mod placing;
 mod plan;
 mod shared;
+mod stdout;
 mod synced;
 mod tcp;
 mod write_back;
@@ -84,7 +85,7 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
         state: Mutex::new(State::new(rules.unwrap_or_default())),
         ended: Condvar::new(),
         fatal: Mutex::default(),
-        is_over: AtomicBool::new(false),
+        is_over: Arc::new(AtomicBool::new(false)),
         lanes: AtomicUsize::new(0),
         sockets: Sockets::default(),
         hands: Hands::default(),

@@ -24,6 +24,7 @@ use super::kept::{Kept, beside, former, kept};
 use super::ordered::Ordered;
 use super::place::{Look, Place, Tried};
 use super::shared::{Directory, Receiving, Small, reason_of, sentence};
+use super::stdout::Stdout;
 use crate::destination::Destination;
 use crate::options::ReceiveOptions;
 use crate::progress::{Counter, Event, How, Would};
@@ -194,7 +195,16 @@ impl Planner<'_> {
                 .receiving
                 .fail(entry.id, &path.display().to_string(), FailReason::Other, text);
         }
-        let output = Output::Stdout(Ordered::new(io::stdout()));
+        let stdout = match Stdout::new(&self.receiving.is_over) {
+            Ok(stdout) => stdout,
+            Err(error) => {
+                let text = sentence(&error);
+                return self
+                    .receiving
+                    .fail(entry.id, &path.display().to_string(), reason_of(&error), &text);
+            }
+        };
+        let output = Output::Stdout(Ordered::new(stdout));
         let file = Arc::new(Incoming::new(target(entry, path), output, &BTreeMap::new()));
         self.count(entry.size());
         self.begin(&file);

@@ -45,7 +45,7 @@ pub(super) struct Receiving {
     pub(super) ended: Condvar,
     /// What ends the whole transfer.
     pub(super) fatal: Mutex<Option<TransferError>>,
-    pub(super) is_over: AtomicBool,
+    pub(super) is_over: Arc<AtomicBool>,
     pub(super) lanes: AtomicUsize,
     pub(super) sockets: Sockets,
     /// Of the threads of carriers.
@@ -317,6 +317,13 @@ impl Receiving {
         let mut state = self.state();
         if is_open && state.files.contains_key(&file.target.entry) {
             state.compared.insert(file.target.entry);
+        }
+    }
+
+    /// A file cannot be written; at the end of the transfer that says nothing about it.
+    pub(super) fn fail_write(&self, file: &Incoming, error: &io::Error) {
+        if !self.is_over() {
+            self.fail_file(file, reason_of(error), &sentence(error), true);
         }
     }
 
