@@ -28,6 +28,7 @@ use crate::file_systems::FileSystems;
 use crate::limits::DIRECTORIES_OPEN_MAX;
 use crate::naming;
 use crate::processor::umask;
+use crate::room::Room;
 
 /// What is at a path already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +108,8 @@ pub(crate) struct Destination {
     pub(crate) asked: naming::Asked,
     /// Those that were written to.
     file_systems: FileSystems,
+    /// What is promised of what is free there.
+    pub(crate) room: Arc<Room>,
     /// The directories below that were used last, the latest at the end.
     open: Mutex<VecDeque<(PathBuf, Arc<OwnedFd>)>>,
 }
@@ -136,6 +139,7 @@ impl Destination {
             without_attributes: AtomicU64::new(0),
             asked: naming::Asked::default(),
             file_systems,
+            room: Arc::default(),
             open: Mutex::default(),
         })
     }
@@ -148,6 +152,18 @@ impl Destination {
             Access::WRITE_OK | Access::EXEC_OK,
             AtFlags::empty(),
         )?)
+    }
+
+    /// The directory that `path` is or would be in, or the nearest one above it that is there.
+    pub(crate) fn nearest(&self, path: &Path) -> io::Result<Arc<OwnedFd>> {
+        let mut directory = path;
+        loop {
+            directory = directory.parent().unwrap_or(Path::new(""));
+            match self.directory(directory) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                other => return other,
+            }
+        }
     }
 
     /// The directory that `path` is in, and the name there.

@@ -1,53 +1,193 @@
 //! Room at a destination: a file that will not fit fails before its bytes are sent. Holes take none, so that what
-//! counts of a file is what its sender says that it takes at least.
+//! counts of a file is what its sender says that it takes at least. What is free is shared with the files that are to
+//! come as well: of each, what it takes still is promised to it until it has its place or fails. What a file replaces
+//! is free again then, and counts for others.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use rustix::fs::fstatvfs;
+use rustix::fs::{AtFlags, fstat, fstatvfs, statat};
 use rustix::process::geteuid;
 
 use crate::destination::Destination;
 
+/// What is promised, by device.
+#[derive(Default)]
+pub(crate) struct Room(Mutex<HashMap<u64, Device>>);
+
+#[derive(Default)]
+struct Device {
+    /// Bytes of files that nobody writes so far: there may be many of them.
+    waiting_bytes: u64,
+    /// Those that are being written, by number.
+    written: HashMap<u64, Written>,
+    numbers: u64,
+}
+
+/// A file that is being written.
+struct Written {
+    /// Bytes by which it grows the disk, from its beginning to when it has its place.
+    growth: u64,
+    /// Bytes that are free again then.
+    freed: u64,
+    part: Weak<File>,
+}
+
+impl Device {
+    /// Bytes that will be taken of what is free now; below zero where more becomes free.
+    fn promised(&self) -> i128 {
+        let written = self.written.values().map(|written| {
+            // One that is closed has come to its end.
+            let part = written.part.upgrade();
+            let there = part.map_or(u64::MAX, |part| bytes_of(&part));
+            (i128::from(written.growth) - i128::from(there)).max(-i128::from(written.freed))
+        });
+        i128::from(self.waiting_bytes) + written.sum::<i128>()
+    }
+}
+
+impl Room {
+    fn devices(&self) -> MutexGuard<'_, HashMap<u64, Device>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a file takes, until this is dropped.
+pub(crate) struct Promise {
+    room: Arc<Room>,
+    device: u64,
+    bytes: u64,
+    growth: u64,
+    freed: u64,
+    number: Option<u64>,
+}
+
+impl Promise {
+    /// Somebody writes its part: what is in it already needs no room.
+    pub(crate) fn begin(&mut self, part: &Arc<File>) {
+        let mut devices = self.room.devices();
+        let device = devices.entry(self.device).or_default();
+        if self.number.is_none() {
+            device.waiting_bytes = device.waiting_bytes.saturating_sub(self.bytes);
+            device.numbers += 1;
+            self.number = Some(device.numbers);
+            let written = Written {
+                growth: self.growth,
+                freed: self.freed,
+                part: Arc::downgrade(part),
+            };
+            device.written.insert(device.numbers, written);
+        }
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        let mut devices = self.room.devices();
+        let device = devices.entry(self.device).or_default();
+        match self.number {
+            Some(number) => {
+                device.written.remove(&number);
+            }
+            None => device.waiting_bytes = device.waiting_bytes.saturating_sub(self.bytes),
+        }
+    }
+}
+
+/// What of a file is there before it comes.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct There<'a> {
+    /// Its part, which it goes on with or takes the place of.
+    pub(crate) part: Option<&'a File>,
+    /// Whether that part stays until the file has its place, because its chunks are taken.
+    pub(crate) is_former: bool,
+    /// Whether it replaces what is in its place.
+    pub(crate) is_replaced: bool,
+}
+
+/// Bytes that a file takes on its disk.
+fn bytes_of(file: &File) -> u64 {
+    let metadata = file.metadata();
+    metadata.map_or(0, |metadata| metadata.blocks().saturating_mul(512))
+}
+
 impl Destination {
-    /// Checks that a file at `path` fits, of which `part` is there; so many bytes it takes on the disk at least.
+    /// Checks that a file at `path` fits beside those that are to come; so many bytes it takes on the disk at least. It
+    /// has them as long as the promise is kept; `None` where it needs none, or the file system does not tell.
     ///
     /// # Errors
     /// [`io::ErrorKind::StorageFull`], with what it needs and what there is.
-    pub(crate) fn check_room(&self, path: &Path, part: Option<&File>, disk_bytes_min: u64) -> io::Result<()> {
-        let (directory, _) = self.parent(path)?;
-        let Ok(system) = fstatvfs(&directory) else {
-            return Ok(());
+    pub(crate) fn check_room(
+        &self,
+        path: &Path,
+        there: There<'_>,
+        disk_bytes_min: u64,
+    ) -> io::Result<Option<Promise>> {
+        let directory = match self.nearest(path) {
+            Err(_) if disk_bytes_min == 0 => return Ok(None),
+            other => other?,
+        };
+        let (Ok(system), Ok(stat)) = (fstatvfs(&directory), fstat(&directory)) else {
+            return Ok(None);
         };
         // Some file systems of networks do not tell.
-        if system.f_blocks == 0 {
-            return Ok(());
+        if system.f_blocks == 0 || disk_bytes_min == 0 {
+            return Ok(None);
         }
         // What is kept back is for root.
         let blocks = match geteuid().is_root() {
             true => system.f_bfree,
             false => system.f_bavail,
         };
-        let there = part
-            .and_then(|part| part.metadata().ok())
-            .map_or(0, |metadata| metadata.blocks().saturating_mul(512));
-        check(
-            disk_bytes_min.saturating_sub(there),
-            blocks.saturating_mul(system.f_frsize),
-        )
+        let free = blocks.saturating_mul(system.f_frsize);
+        let part = there.part.map_or(0, bytes_of);
+        let former = if there.is_former { part } else { 0 };
+        let replaced = match path.file_name().filter(|_| there.is_replaced) {
+            Some(name) => statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)
+                .ok()
+                .filter(|stat| stat.st_nlink <= 1)
+                .map_or(0, |stat| {
+                    u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512)
+                }),
+            None => 0,
+        };
+        let needed = disk_bytes_min.saturating_sub(part);
+        let mut devices = self.room.devices();
+        let device = devices.entry(stat.st_dev).or_default();
+        let left = (i128::from(free) - device.promised()).max(0);
+        check(needed, u64::try_from(left).unwrap_or(u64::MAX), free)?;
+        let bytes = needed.saturating_sub(replaced);
+        device.waiting_bytes = device.waiting_bytes.saturating_add(bytes);
+        Ok(Some(Promise {
+            room: Arc::clone(&self.room),
+            device: stat.st_dev,
+            bytes,
+            growth: disk_bytes_min.saturating_sub(replaced.saturating_add(former)),
+            freed: replaced.saturating_add(former),
+            number: None,
+        }))
     }
 }
 
-fn check(needed: u64, free: u64) -> io::Result<()> {
-    match needed > free {
-        true => {
-            let text = format!("it needs {}, and {} are free", shown(needed), shown(free));
-            Err(io::Error::new(io::ErrorKind::StorageFull, text))
-        }
-        false => Ok(()),
+/// `left`: what is free and not promised to others.
+fn check(needed: u64, left: u64, free: u64) -> io::Result<()> {
+    if needed <= left {
+        return Ok(());
     }
+    let text = match needed > free {
+        true => format!("it needs {}, and {} are free", shown(needed), shown(free)),
+        false => format!(
+            "it needs {}, and of {} that are free other files that come need all but {}",
+            shown(needed),
+            shown(free),
+            shown(left)
+        ),
+    };
+    Err(io::Error::new(io::ErrorKind::StorageFull, text))
 }
 
 /// Bytes for people, in units of which no thousand is left.
@@ -71,10 +211,14 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_told_with_what_it_needs_and_what_there_is() {
-        assert!(check(0, 0).is_ok() && check(5, 5).is_ok());
-        let error = check(8_000_000_001, 2_100_000).unwrap_err();
+        assert!(check(0, 0, 0).is_ok() && check(5, 5, 9).is_ok());
+        let error = check(8_000_000_001, 7, 2_100_000).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         assert_eq!(error.to_string(), "it needs 8.0 GB, and 2.1 MB are free");
+        assert_eq!(
+            check(2_000_000, 7, 2_100_000).unwrap_err().to_string(),
+            "it needs 2.0 MB, and of 2.1 MB that are free other files that come need all but 7 B"
+        );
         assert_eq!(shown(999), "999 B");
         assert_eq!(shown(u64::MAX), "18446744.1 TB");
     }
@@ -84,14 +228,21 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let destination = Destination::open(directory.path()).unwrap();
         let path = Path::new("file");
-        assert!(destination.check_room(path, None, 0).is_ok());
-        let refused = destination.check_room(path, None, u64::MAX).unwrap_err();
+        let check = |part, bytes| {
+            let there = There {
+                part,
+                ..There::default()
+            };
+            destination.check_room(path, there, bytes)
+        };
+        assert!(check(None, 0).is_ok());
+        let refused = check(None, u64::MAX).map(|_| ()).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
         let mut part = destination.create_part(path).unwrap();
         io::Write::write_all(&mut part, &vec![1; 1 << 20]).unwrap();
         part.sync_all().unwrap();
         let needs = |part| {
-            let error = destination.check_room(path, part, 1 << 62).unwrap_err();
+            let error = check(part, 1 << 62).map(|_| ()).unwrap_err();
             error.to_string()
         };
         assert!(
@@ -100,6 +251,62 @@ mod tests {
             needs(None)
         );
         assert!(needs(Some(&part)).starts_with("it needs 4611686.0 TB"));
-        assert!(destination.check_room(path, Some(&part), 1 << 20).is_ok());
+        assert!(check(Some(&part), 1 << 20).is_ok());
+    }
+
+    fn promised(destination: &Destination) -> i128 {
+        destination.room.devices().values().map(Device::promised).sum()
+    }
+
+    #[test]
+    fn what_is_promised_is_what_a_file_takes_still_until_it_has_its_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let destination = Destination::open(directory.path()).unwrap();
+        let write = |file: &mut File, mebibytes: usize| {
+            io::Write::write_all(file, &vec![1; mebibytes << 20]).unwrap();
+            file.sync_all().unwrap();
+            i128::from(bytes_of(file))
+        };
+        let check = |name: &str, there, bytes| {
+            let promise = destination.check_room(Path::new(name), there, bytes);
+            promise.unwrap().expect("a file system that tells")
+        };
+        let other = check("other", There::default(), 5 << 20);
+        let mut file = check("file", There::default(), 4 << 20);
+        assert_eq!(promised(&destination), 9 << 20);
+        let mut part = destination.create_part(Path::new("part")).unwrap();
+        let there = write(&mut part, 1);
+        let part = Arc::new(part);
+        file.begin(&part);
+        assert_eq!(promised(&destination), (9 << 20) - there);
+        drop(file);
+        assert_eq!(promised(&destination), 5 << 20);
+        drop(other);
+        assert_eq!(promised(&destination), 0);
+        // What it replaces is free afterwards, also while both are there.
+        let mut replaced = destination.create(Path::new("file")).unwrap();
+        let freed = write(&mut replaced, 2);
+        let replaces = There {
+            is_replaced: true,
+            ..There::default()
+        };
+        let mut file = check("file", replaces, 3 << 20);
+        assert_eq!(promised(&destination), (3 << 20) - freed);
+        file.begin(&part);
+        assert_eq!(promised(&destination), (3 << 20) - freed - there);
+        drop(part);
+        assert_eq!(promised(&destination), -freed, "it is closed, and about to end");
+        drop(file);
+        assert_eq!(promised(&destination), 0);
+        // The part of the file as it was.
+        let part = destination.write(Path::new("part")).unwrap();
+        let former = There {
+            part: Some(&part),
+            is_former: true,
+            is_replaced: false,
+        };
+        let file = check("file", former, 4 << 20);
+        assert_eq!(promised(&destination), (4 << 20) - there);
+        drop(file);
     }
 }

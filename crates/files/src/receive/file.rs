@@ -21,6 +21,7 @@ use super::ordered::Ordered;
 use crate::destination::Destination;
 use crate::limits::{DAMAGED_CHUNKS_MAX, ORDERED_CHUNKS, PREALLOCATED_CHUNKS, WRITE_BYTES};
 use crate::part;
+use crate::room::Promise;
 
 /// Where it is and what it is to be.
 #[derive(Debug)]
@@ -58,6 +59,8 @@ pub(super) struct Part {
     /// Where it is gone on with: so many bytes of its journal count.
     pub(super) kept_journal_bytes: Option<u64>,
     open: Mutex<Opened>,
+    /// On its disk, until it has come to its end.
+    room: Mutex<Option<Promise>>,
 }
 
 #[derive(Clone, Default)]
@@ -76,7 +79,29 @@ impl Part {
             destination: Arc::clone(destination),
             kept_journal_bytes,
             open: Mutex::default(),
+            room: Mutex::default(),
         }
+    }
+
+    /// With the room that it was promised.
+    pub(super) fn with_room(self, room: Option<Promise>) -> Self {
+        Self {
+            room: Mutex::new(room),
+            ..self
+        }
+    }
+
+    /// It is being written.
+    fn begin_room(&self, file: &Arc<File>) {
+        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(room) = &mut *room {
+            room.begin(file);
+        }
+    }
+
+    /// It takes no more.
+    fn end_room(&self) {
+        drop(self.room.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }
 
@@ -183,6 +208,7 @@ impl Incoming {
         });
         self.state().journal = begun?;
         let file = Arc::new(file);
+        part.begin_room(&file);
         *open = Opened::Open(Arc::clone(&file));
         Ok(file)
     }
@@ -529,6 +555,7 @@ impl Incoming {
                 part.destination
                     .place(&file, &target.part, &target.path, target.replaces)?;
                 part.destination.restrict(file.as_fd(), target.mode)?;
+                part.end_room();
                 // Others may hold this for long: what is open, and claimed, ends here.
                 *part.open.lock().unwrap_or_else(PoisonError::into_inner) = Opened::Closed(None);
                 let journal = self.state().journal.take();
@@ -547,6 +574,7 @@ impl Incoming {
         let mut open = part.open.lock().unwrap_or_else(PoisonError::into_inner);
         let opened = std::mem::replace(&mut *open, Opened::Closed(None));
         drop(open);
+        part.end_room();
         let has_journal = self.state().journal.take().is_some() || part.kept_journal_bytes.is_some();
         let mut state = self.state();
         // Each chunk is what it is to be, and all of them are not: nobody knows which.

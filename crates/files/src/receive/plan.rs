@@ -28,6 +28,7 @@ use super::stdout::Stdout;
 use crate::destination::Destination;
 use crate::options::ReceiveOptions;
 use crate::progress::{Counter, Event, How, Would};
+use crate::room::There;
 use crate::walk::Filter;
 
 /// Plans entries in the order in which they are offered.
@@ -431,7 +432,12 @@ impl Planner<'_> {
             (Some(part), Some(size)) => kept(destination, &target, part, size, &self.receiving.progress),
             _ => Kept::Nothing,
         };
-        destination.check_room(path, claimed.as_ref(), entry.disk_bytes_min.min(entry.size()))?;
+        let there = There {
+            part: claimed.as_ref(),
+            is_former: matches!(kept, Kept::Other) && candidate.is_none(),
+            is_replaced: target.replaces,
+        };
+        let room = destination.check_room(path, there, entry.disk_bytes_min.min(entry.size()))?;
         let mut kept_journal_bytes = None;
         let mut known = BTreeMap::new();
         let mut checks_part = false;
@@ -463,7 +469,7 @@ impl Planner<'_> {
         }
         // The thread that writes the first chunk claims it again.
         drop(claimed);
-        let part = Part::new(destination, kept_journal_bytes);
+        let part = Part::new(destination, kept_journal_bytes).with_room(room);
         let file = Arc::new(Incoming::new(target, Output::Part(part), &known));
         match candidate {
             Some(candidate) if file.target.size.is_some() => {

@@ -8,6 +8,7 @@ mod damage;
 mod floods;
 mod later;
 mod liar;
+mod room;
 
 use bytes::Bytes;
 use files::limits::PROBLEMS_MAX;
