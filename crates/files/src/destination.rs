@@ -17,9 +17,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use files_proto::Attribute;
 use files_proto::plan::same_time;
 use rustix::fs::{
-    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Timespec, Timestamps,
-    accessat, fchmod, fstat, futimens, linkat, mkdirat, openat2, readlinkat, renameat, renameat_with, statat,
-    symlinkat, unlinkat, utimensat,
+    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, StatxAttributes,
+    StatxFlags, Timespec, Timestamps, accessat, fchmod, fstat, futimens, linkat, mkdirat, openat2,
+    readlinkat, renameat, renameat_with, statat, statx, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -146,12 +146,12 @@ impl Destination {
 
     /// Whether files can be made in it: what tells a read-only file system before anything is sent.
     pub(crate) fn check_writable(&self) -> io::Result<()> {
-        Ok(accessat(
-            &self.root,
-            ".",
-            Access::WRITE_OK | Access::EXEC_OK,
-            AtFlags::empty(),
-        )?)
+        may_write(&self.root)
+    }
+
+    /// Whether what is to be at `path` can be made: in its directory, or where that would be made.
+    pub(crate) fn check_place(&self, path: &Path) -> io::Result<()> {
+        may_write(&*self.nearest(path)?)
     }
 
     /// The directory that `path` is or would be in, or the nearest one above it that is there.
@@ -446,20 +446,34 @@ impl Destination {
         }
     }
 
-    /// Makes a symbolic link, beside the place and renamed into it, so that it takes the place of a file or link.
+    /// Makes a symbolic link, beside the place and renamed into it, so that it takes the place of a file or link, or a
+    /// free place alone.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`]: the file system has none.
     pub(crate) fn symlink(
         &self,
         target: &OsStr,
         path: &Path,
         beside: &Path,
         modified: i64,
+        replaces: bool,
     ) -> io::Result<()> {
         self.remove(beside)?;
         let (directory, name) = self.parent(beside)?;
-        symlinkat(target, &directory, name)?;
+        symlinkat(target, &directory, name).map_err(|error| match error {
+            Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS if !is_immutable(&directory) => {
+                let text = "the destination's file system has no symbolic links";
+                io::Error::new(io::ErrorKind::Unsupported, text)
+            }
+            other => other.into(),
+        })?;
         // File systems without times of links are no reason to have no link.
         let _ = utimensat(&directory, name, &times(modified), AtFlags::SYMLINK_NOFOLLOW);
-        let renamed = self.rename(beside, path);
+        let renamed = match replaces {
+            true => self.rename(beside, path),
+            false => self.rename_into_free(beside, path),
+        };
         if renamed.is_err() {
             let _ = self.remove(beside);
         }
@@ -494,6 +508,17 @@ impl Destination {
             None => Ok(futimens(&directory, &times(modified))?),
         }
     }
+}
+
+/// Whether nothing can be made in a directory because somebody has said so.
+fn is_immutable(directory: &OwnedFd) -> bool {
+    let stat = statx(directory, "", AtFlags::EMPTY_PATH, StatxFlags::empty());
+    stat.is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::IMMUTABLE))
+}
+
+fn may_write(directory: &OwnedFd) -> io::Result<()> {
+    let access = Access::WRITE_OK | Access::EXEC_OK;
+    Ok(accessat(directory, ".", access, AtFlags::empty())?)
 }
 
 pub(crate) fn times(modified: i64) -> Timestamps {
@@ -708,7 +733,7 @@ mod tests {
         fs::write(directory.path().join("to/name"), "old").unwrap();
         let (path, beside) = (Path::new("name"), Path::new(".name.part"));
         destination
-            .symlink(OsStr::new("elsewhere"), path, beside, 5_000_000_000)
+            .symlink(OsStr::new("elsewhere"), path, beside, 5_000_000_000, true)
             .unwrap();
         let existing = destination.existing(path).unwrap().unwrap();
         assert_eq!((existing.kind, existing.modified), (Kind::Symlink, 5_000_000_000));
@@ -716,6 +741,36 @@ mod tests {
             fs::read_link(directory.path().join("to/name")).unwrap(),
             Path::new("elsewhere")
         );
+        // What was made in its place meanwhile stays.
+        let refused = destination.symlink(OsStr::new("other"), path, beside, 0, false);
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(destination.read_link(path).unwrap(), "elsewhere");
         assert_eq!(fs::read_dir(directory.path().join("to")).unwrap().count(), 1);
+        let free = Path::new("free");
+        destination
+            .symlink(OsStr::new("other"), free, beside, 0, false)
+            .unwrap();
+        assert_eq!(destination.read_link(free).unwrap(), "other");
+    }
+
+    /// As FAT and exFAT have none.
+    #[test]
+    fn a_file_system_without_links_is_told_as_that() {
+        // Kinds of the kernel's own, where they can be reached and let us try.
+        let mut tried = 0;
+        for path in ["/dev/mqueue", "/proc", "/sys/fs/cgroup"] {
+            let link = Path::new(path).join("gramway-test-link");
+            if symlinkat("nowhere", CWD, &link) != Err(Errno::PERM) {
+                continue;
+            }
+            tried += 1;
+            let destination = Destination::open(Path::new(path)).unwrap();
+            let (name, beside) = (Path::new("gramway-test"), Path::new("gramway-test-link"));
+            let error = destination.symlink(OsStr::new("nowhere"), name, beside, 0, false);
+            assert_eq!(error.unwrap_err().kind(), io::ErrorKind::Unsupported, "{path}");
+        }
+        if tried == 0 {
+            eprintln!("skipped: no file system without links is here");
+        }
     }
 }

@@ -145,7 +145,7 @@ pub enum Would {
     Store,
     /// It would take the place of another one.
     Overwrite,
-    /// It would get the name that is told, because another one has its own.
+    /// It would get the name that is told, because another one has its own, or the file system does not take that.
     Rename,
     /// It is there.
     Keep,

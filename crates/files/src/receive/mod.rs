@@ -12,6 +12,7 @@ mod hands;
 mod journal_file;
 mod kept;
 mod lane;
+mod looks;
 mod ordered;
 mod place;
 mod placing;
@@ -65,7 +66,7 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
     let destination = match &options.to {
         // Nothing is there that what is offered could be compared with.
         To::Directory(path) if options.list || options.dry_run && !path.exists() => None,
-        To::Directory(path) => Some(Arc::new(open(path, options)?)),
+        To::Directory(path) => Some(Arc::new(open(path)?)),
         To::Stdout => None,
     };
     let (writer, reader) = accept(peer, progress)?;
@@ -147,6 +148,7 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
                 asked: HashMap::new(),
                 unsure: HashMap::new(),
                 ready: Vec::new(),
+                promised: Vec::new(),
             },
             to_compare,
             compared: told,
@@ -234,15 +236,14 @@ impl Receiving {
     }
 }
 
-fn open(path: &Path, options: &ReceiveOptions) -> Result<Destination, TransferError> {
+fn open(path: &Path) -> Result<Destination, TransferError> {
     let failed = |error| TransferError::Destination {
         path: path.to_owned(),
         error,
     };
     let destination = Destination::open(path).map_err(failed)?;
-    if !options.dry_run {
-        destination.check_writable().map_err(failed)?;
-    }
+    // Also where nothing is written: the run would end so.
+    destination.check_writable().map_err(failed)?;
     Ok(destination)
 }
 

@@ -50,10 +50,13 @@ pub(super) struct Look {
 }
 
 impl Place {
-    /// Of an entry that is offered at `path`; `None` where it would not be sent, or that is not known yet.
-    pub(super) fn look(&self, path: &Path) -> Option<Look> {
+    /// Of an entry that is offered at `path`, which `is_renamed` where its own name is another one; `None` where it
+    /// would not be sent, or that is not known yet.
+    pub(super) fn look(&self, path: &Path, is_renamed: bool) -> Option<Look> {
         let (stored, candidate, would) = match self {
-            Self::Free { path: free, like } if free == path => (free.as_path(), like.as_ref(), Would::Store),
+            Self::Free { path: free, like } if free == path && !is_renamed => {
+                (free.as_path(), like.as_ref(), Would::Store)
+            }
             Self::Free { path: free, like } => (free.as_path(), like.as_ref(), Would::Rename),
             Self::Taken(taken) => (taken.as_path(), Some(taken), Would::Overwrite),
             // Replaced or stored beside it, only what differs would come.

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use files_proto::content::{Address, chunk_count, chunk_length};
+use files_proto::content::{Address, chunk_count};
 use files_proto::limits::{CHUNK_BYTES, PACKED_FILE_BYTES_MAX};
 use files_proto::manifest::{ManifestError, Offered, Refused};
 use files_proto::message::Message;
@@ -21,14 +21,15 @@ use super::elsewhere::Elsewhere;
 use super::file::{Incoming, Output, Part, Target};
 use super::found::existing;
 use super::kept::{Kept, beside, former, kept};
+use super::looks::is_renamed;
 use super::ordered::Ordered;
-use super::place::{Look, Place, Tried};
+use super::place::{Place, Tried};
 use super::shared::{Directory, Receiving, Small, reason_of, sentence};
 use super::stdout::Stdout;
 use crate::destination::Destination;
 use crate::options::ReceiveOptions;
 use crate::progress::{Counter, Event, How, Would};
-use crate::room::There;
+use crate::room::{Promise, There};
 use crate::walk::Filter;
 
 /// Plans entries in the order in which they are offered.
@@ -46,6 +47,8 @@ pub(super) struct Planner<'a> {
     pub(super) unsure: HashMap<EntryId, Unsure>,
     /// Files whose addresses are known, to be compared.
     pub(super) ready: Vec<Asked>,
+    /// Of files that a dry run has looked at, so that it knows what would not fit.
+    pub(super) promised: Vec<Promise>,
 }
 
 impl Planner<'_> {
@@ -68,7 +71,7 @@ impl Planner<'_> {
             }
         };
         let path: PathBuf = path.iter().map(|name| OsStr::from_bytes(name)).collect();
-        if renamed {
+        if renamed && self.writes() {
             self.receiving.progress.tell(Event::Renamed {
                 from: path.with_file_name(offered).display().to_string(),
                 to: path.display().to_string(),
@@ -88,66 +91,12 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Only tells of it.
-    pub(super) fn offer(&self, entry: &Entry, path: &Path, missing: u64, would: Option<Would>) {
-        self.receiving.progress.tell(Event::Offered {
-            path: path.display().to_string(),
-            bytes: entry.size(),
-            missing,
-            would,
-        });
-        self.receiving.skip(entry.id, SkipReason::DryRun);
-    }
-
-    /// Tells what would be sent of a file: what neither its part nor another file here has.
-    fn offer_missing(&mut self, destination: &Destination, entry: &Entry, look: Look) {
-        let Look {
-            path,
-            candidate,
-            would,
-        } = look;
-        let size = entry.size();
-        if size <= PACKED_FILE_BYTES_MAX {
-            return self.offer(entry, &path, size, Some(would));
-        }
-        let target = target(entry, path.clone());
-        let kept = match destination.read(&target.part) {
-            Ok(part) => kept(destination, &target, &part, size, &self.receiving.progress),
-            Err(_) => Kept::Nothing,
-        };
-        let mut known = BTreeMap::new();
-        // What the run would look at, and no more.
-        let paths: Vec<PathBuf> = match kept {
-            Kept::Same { journal, is_damaged } if !is_damaged && !self.options.checksum => {
-                known = journal.chunks;
-                candidate.into_iter().collect()
-            }
-            Kept::Same { .. } => [target.part].into_iter().chain(candidate).collect(),
-            Kept::Other => vec![candidate.unwrap_or(target.part)],
-            Kept::Nothing => candidate
-                .or_else(|| self.elsewhere.find(destination, size, entry.modified_ns))
-                .into_iter()
-                .collect(),
-        };
-        let Some(candidate) = paths.first().cloned() else {
-            let there: u64 = known.keys().map(|index| chunk_length(size, *index)).sum();
-            return self.offer(entry, &path, size.saturating_sub(there), Some(would));
-        };
-        self.ask(entry.id, size, Question::Missing { known, paths, would });
-        self.unsure.insert(
-            entry.id,
-            Unsure {
-                entry: entry.clone(),
-                path,
-                candidate,
-                tried: Tried::default(),
-            },
-        );
+    fn writes(&self) -> bool {
+        !self.options.dry_run && !self.options.list
     }
 
     fn plan_directory(&self, entry: &Entry, path: PathBuf) {
-        let writes = !self.options.dry_run && !self.options.list;
-        let Some(destination) = self.receiving.destination.as_ref().filter(|_| writes) else {
+        let Some(destination) = self.receiving.destination.as_ref().filter(|_| self.writes()) else {
             // What is in it is looked at all the same.
             let reason = SkipReason::DryRun;
             return self.receiving.outbox.push(&Message::Skip {
@@ -220,7 +169,7 @@ impl Planner<'_> {
     pub(super) fn plan_placed(&mut self, entry: &Entry, path: PathBuf, tried: Tried) {
         let is_first = tried.number == 0;
         let Some(destination) = &self.receiving.destination else {
-            return self.offer(entry, &path, entry.size(), Some(Would::Store));
+            return self.look_at_nothing(entry, &path);
         };
         let fail = |path: &Path, error: &io::Error| {
             let path = path.display().to_string();
@@ -236,9 +185,9 @@ impl Planner<'_> {
             self.count(entry.size());
         }
         if self.options.dry_run
-            && let Some(look) = place.look(&path)
+            && let Some(look) = place.look(&path, is_renamed(entry, &path))
         {
-            return self.offer_missing(destination, entry, look);
+            return self.look(destination, entry, look);
         }
         let (path, is_taken, like) = match place {
             Place::Unsure { candidate, tried } => {
@@ -261,7 +210,7 @@ impl Planner<'_> {
             }
         };
         let begun = match &entry.kind {
-            Kind::Symlink { target: to } => self.make_link(destination, entry, &path, to),
+            Kind::Symlink { target: to } => self.make_link(destination, entry, &path, to, is_taken),
             Kind::File { size } if *size <= PACKED_FILE_BYTES_MAX => {
                 self.begin_small(destination, entry, &path, is_taken)
             }
@@ -343,20 +292,39 @@ impl Planner<'_> {
         self.receiving.skip(entry.id, reason);
     }
 
-    fn make_link(&self, destination: &Destination, entry: &Entry, path: &Path, to: &[u8]) -> io::Result<()> {
-        let to = Path::new(OsStr::from_bytes(to));
-        if !self.options.links_all && !stays_inside(path, to) {
-            let text = format!(
-                "a link to {} leads out of the destination and is left out",
-                to.display()
-            );
-            self.receiving.problem(path.display().to_string(), text);
-            self.receiving.skip(entry.id, SkipReason::UnsafeLink);
+    /// Leaves out a link that leads out, unless the user allows it; whether it did.
+    pub(super) fn refuse_link(&self, entry: &Entry, path: &Path) -> bool {
+        let Kind::Symlink { target } = &entry.kind else {
+            return false;
+        };
+        let to = Path::new(OsStr::from_bytes(target));
+        if self.options.links_all || stays_inside(path, to) {
+            return false;
+        }
+        let text = format!(
+            "a link to {} leads out of the destination and is left out",
+            to.display()
+        );
+        self.receiving.problem(path.display().to_string(), text);
+        self.receiving.skip(entry.id, SkipReason::UnsafeLink);
+        true
+    }
+
+    fn make_link(
+        &self,
+        destination: &Destination,
+        entry: &Entry,
+        path: &Path,
+        to: &[u8],
+        is_taken: bool,
+    ) -> io::Result<()> {
+        if self.refuse_link(entry, path) {
             return Ok(());
         }
+        let to = OsStr::from_bytes(to);
         let (part, _) = beside(path);
         destination.clear(&part)?;
-        destination.symlink(to.as_os_str(), path, &part, entry.modified_ns)?;
+        destination.symlink(to, path, &part, entry.modified_ns, is_taken)?;
         if let Ok(Some(found)) = existing(destination, path) {
             self.take_place(&found);
         }
@@ -548,7 +516,7 @@ impl Receiving {
     }
 }
 
-fn target(entry: &Entry, path: PathBuf) -> Target {
+pub(super) fn target(entry: &Entry, path: PathBuf) -> Target {
     let (part, journal) = beside(&path);
     Target {
         entry: entry.id,

@@ -424,6 +424,7 @@ pub(super) fn sentence(error: &io::Error) -> String {
         io::ErrorKind::NotADirectory => {
             "a file is there, where a directory belongs; move it away and receive again".to_owned()
         }
+        io::ErrorKind::Unsupported if error.get_ref().is_some() => error.to_string(),
         io::ErrorKind::FileTooLarge => "the destination's file system takes no file of this size".to_owned(),
         _ => format!("it cannot be written: {error}"),
     }

@@ -1,12 +1,14 @@
-//! Files that do not fit the disk beside each other. Nothing of them comes, so that nothing is written.
+//! Files that do not fit the disk beside each other, and what a dry run says of what would fail. Nothing of them comes,
+//! so that nothing is written.
 
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
-use files::{Destination, Progress, ReceiveOptions};
+use files::{Destination, Event, Progress, ReceiveOptions, Would};
 use files_proto::message::Message;
-use files_proto::{Entry, EntryId, FailReason};
+use files_proto::{Entry, EntryId, FailReason, Kind, SkipReason};
 
-use crate::liar::{Liar, file, hello, receive_with};
+use crate::liar::{Liar, entry, file, hello, receive_with};
 
 /// A file without holes.
 fn full(id: EntryId, bytes: u64) -> Message {
@@ -82,5 +84,69 @@ fn a_file_that_fits_alone_and_not_beside_those_that_are_to_come_fails_before_it_
         liar.finish();
     });
     assert_eq!(received.unwrap().failed, 4);
+    assert!(names.is_empty(), "{names:?}");
+}
+
+#[test]
+fn a_dry_run_tells_what_would_fail_and_which_name_a_file_would_get() {
+    let bytes = two_fifths();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let telling = Arc::clone(&told);
+    let progress = Progress::new(move |event| match event {
+        Event::Offered { path, would, .. } => telling.lock().unwrap().push((path, would)),
+        Event::Renamed { from, .. } => panic!("{from} is not stored"),
+        _ => {}
+    });
+    let options = |to: &Path| {
+        let mut options = ReceiveOptions::new(Destination::Directory(to.to_owned()));
+        options.dry_run = true;
+        options
+    };
+    let (received, names) = receive_with(options, &progress, |liar, _| {
+        liar.say(&hello(true, Vec::new()));
+        for id in 0..3 {
+            liar.say(&full(id, bytes));
+        }
+        let target = b"../beside".to_vec();
+        liar.say(&entry(3, "out", Kind::Symlink { target }));
+        let target = b"file-0".to_vec();
+        liar.say(&entry(4, "in", Kind::Symlink { target }));
+        // A second one of a name.
+        liar.say(&file(5, "file-0", 7));
+        let (entry, reason, text) = hear_failed(liar);
+        assert_eq!((entry, reason), (2, FailReason::NoSpace), "{text}");
+        loop {
+            match liar.hear() {
+                Some(Message::Skip { entry: 3, reason }) => assert_eq!(reason, SkipReason::UnsafeLink),
+                Some(Message::Skip { entry, reason }) => {
+                    assert_eq!(reason, SkipReason::DryRun);
+                    if entry == 5 {
+                        break;
+                    }
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        liar.say(&Message::OfferEnd {
+            entries: 6,
+            bytes: 3 * bytes + 7,
+        });
+        liar.finish();
+    });
+    let report = received.unwrap();
+    assert!(report.is_look);
+    assert_eq!(report.failed, 2);
+    let named: Vec<&str> = report.problems.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!(named, ["file-2", "out"]);
+    let would = |path: &str, would| (path.to_owned(), Some(would));
+    assert_eq!(
+        *told.lock().unwrap(),
+        [
+            would("file-0", Would::Store),
+            would("file-1", Would::Store),
+            would("in", Would::Store),
+            would("file-0 (2)", Would::Rename),
+        ]
+    );
     assert!(names.is_empty(), "{names:?}");
 }
