@@ -236,6 +236,68 @@ fn a_pipe_that_comes_damaged_fails_at_once() {
     assert!(names.is_empty(), "{names:?}");
 }
 
+/// FILE-11, FILE-14: each chunk is what it should be, and the file is not.
+#[test]
+fn a_whole_file_of_another_hash_is_named_and_comes_again_once() {
+    for is_right_at_last in [true, false] {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let telling = Arc::clone(&told);
+        let progress = Progress::new(move |event| {
+            if let Event::Damaged { path, bytes, at } = event {
+                telling.lock().unwrap().push((path, bytes, at));
+            }
+        });
+        let (received, names) = receive_telling(&progress, |liar, peer| {
+            liar.say(&hello(true, Vec::new()));
+            liar.say(&file(0, "file", SIZE));
+            wait_for_want(liar, 0, 0..2);
+            let mut stream = wait(peer.open_one_way(0)).unwrap();
+            let (first, second) = (vec![1; 1 << 20], [2; 5]);
+            let root = blake3_of(&[&first[..], &second].concat());
+            let end = |root| Message::FileEnd {
+                entry: 0,
+                size: SIZE,
+                root,
+            };
+            carry(&mut stream, chunk(0, 0, &first, &first, false));
+            carry(&mut stream, chunk(0, 1, &second, &second, false));
+            liar.say(&end([7; 32]));
+            wait_for_want(liar, 0, 0..2);
+            if is_right_at_last {
+                liar.say(&end(root));
+            }
+            // What comes behind the end has been heard.
+            liar.say(&file(1, "other", 3));
+            wait_for_want(liar, 1, 0..1);
+            carry(&mut stream, pack_of(&[(1, b"two")], false));
+            carry(&mut stream, chunk(0, 0, &first, &first, false));
+            carry(&mut stream, chunk(0, 1, &second, &second, false));
+            liar.end(2, SIZE + 3);
+        });
+        let report = received.unwrap();
+        let whole = ("file".to_owned(), SIZE, DamagedAt::Whole);
+        assert_eq!(*told.lock().unwrap(), [whole]);
+        let mut names = names;
+        names.sort();
+        if is_right_at_last {
+            assert_eq!(
+                (report.stored, &names[..]),
+                (2, &["file", "other"].map(str::to_owned)[..])
+            );
+        } else {
+            assert_eq!((report.stored, report.failed), (1, 1));
+            assert_eq!(
+                report.problems,
+                [(
+                    "file".to_owned(),
+                    "what came does not have the hash of the file, twice".to_owned()
+                )]
+            );
+            assert_eq!(names, ["other"], "it is of no use");
+        }
+    }
+}
+
 /// FILE-43: it may stand for another one, which nobody would send again.
 #[test]
 fn a_damaged_chunk_that_is_not_missing_ends_the_transfer() {
