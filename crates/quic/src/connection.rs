@@ -117,10 +117,12 @@ pub(crate) struct Connection {
     pub(crate) streams: StreamGrants,
     /// Window of each, and bytes of ours that may be unacknowledged.
     pub(crate) stream_window: u32,
-    /// [`crate::Event::Closed`] was given; what follows is draining.
+    /// [`crate::Event::Closed`] is among the events; what follows is draining.
     pub(crate) closed: bool,
     /// It was closed by us, and the peer has not answered.
     pub(crate) closing: Option<Box<Closing>>,
+    /// The caller has asked for that event.
+    pub(crate) end_is_told: bool,
     pub(crate) unsettled: bool,
     pub(crate) ready: bool,
     /// Whose turns it has; given when it is put among the others.
@@ -185,6 +187,7 @@ impl Connection {
             stream_window: limits::STREAM_WINDOW_BYTES,
             closed: false,
             closing: None,
+            end_is_told: false,
             unsettled: false,
             ready: false,
             owner: None,

@@ -7,7 +7,7 @@ use peer_proto::limits::RECEIVE_BYTES_RESERVED;
 use peer_proto::{Delivery, Outcome, Parameters, PeerKey};
 use sim::LinkConfig;
 
-use crate::world::{World, parameters};
+use crate::world::{ENDINGS, Ending, World, parameters};
 
 /// What one peer keeps in its reserve at most: messages to read, incomplete ones, and a step beyond each.
 const RESERVE_BYTES: usize = 4 * RECEIVE_BYTES_RESERVED;
@@ -88,6 +88,12 @@ fn peers_whose_messages_nobody_reads_share_the_room_of_the_endpoint() {
 
 #[test]
 fn what_is_acknowledged_and_waits_for_room_is_read_after_the_end_of_the_connection() {
+    for ending in ENDINGS {
+        check_what_waits(ending);
+    }
+}
+
+fn check_what_waits(ending: Ending) {
     let small = Parameters {
         receive_bytes_max: 1 << 20,
         ..parameters(2)
@@ -109,13 +115,11 @@ fn what_is_acknowledged_and_waits_for_room_is_read_after_the_end_of_the_connecti
     );
     let kept = world.ends[1].peers.unread_bytes();
     assert!(kept < 2 << 20, "the rest waits in QUIC: {kept} bytes");
-    let (now, peer) = (world.now(), world.ends[0].peer());
-    world.ends[0].peers.close(now, peer, 0, b"all is said");
-    world.drive_until(|world| !world.ends[1].closed.is_empty());
+    world.end_by(ending);
     let (now, peer) = (world.now(), world.ends[1].peer());
     world.ends[1].read_messages(now, peer);
     let received = world.ends[1].received.iter();
     let numbers: Vec<u8> = received.map(|received| received.body[0]).collect();
-    assert_eq!(numbers, (0..messages).collect::<Vec<u8>>());
+    assert_eq!(numbers, (0..messages).collect::<Vec<u8>>(), "{ending:?}");
     assert_eq!(world.ends[1].peers.unread_bytes(), 0);
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use peer_proto::{Delivery, Direction, PeerKey, Read, StreamError, StreamId};
 use sim::LinkConfig;
 
-use crate::world::World;
+use crate::world::{ENDINGS, Ending, World};
 
 fn link() -> LinkConfig {
     LinkConfig {
@@ -177,6 +177,12 @@ fn read_rest(world: &mut World, peer: PeerKey, stream: StreamId) -> (usize, Resu
 
 #[test]
 fn streams_that_came_whole_are_read_after_the_end_of_the_connection_and_others_are_not() {
+    for ending in ENDINGS {
+        check_rests(ending);
+    }
+}
+
+fn check_rests(ending: Ending) {
     const BYTES: usize = 100_000;
     let mut world = World::connected(link(), 1);
     world.ends[1].reads = false;
@@ -205,11 +211,9 @@ fn streams_that_came_whole_are_read_after_the_end_of_the_connection_and_others_a
     let reader = world.ends[1].peer();
     let begun = world.ends[1].peers.read(reader, whole[0], 1_000);
     assert!(matches!(begun, Ok(Read::Data(data)) if data.len() == 1_000));
-    let now = world.now();
-    world.ends[0].peers.close(now, peer, 0, b"all is said");
-    world.drive_until(|world| !world.ends[1].closed.is_empty());
+    world.end_by(ending);
 
-    assert!(world.ends[1].peers.has_unread(reader));
+    assert!(world.ends[1].peers.has_unread(reader), "{ending:?}");
     assert_eq!(world.ends[1].peers.unread_bytes(), 2 * BYTES - 1_000);
     assert_eq!(
         read_rest(&mut world, reader, unfinished),

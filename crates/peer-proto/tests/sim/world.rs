@@ -18,6 +18,20 @@ const EVENTS_MAX: usize = 2_000_000;
 /// Packets that wait for a program that is suspended.
 const SOCKET_PACKETS_MAX: usize = 100;
 
+/// How the second end loses its connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ending {
+    /// The first one closes it.
+    Closed,
+    /// Nothing more is heard of the first one.
+    TimedOut,
+    /// The first one is another process, which knows nothing of it.
+    Reset,
+}
+
+/// All of them.
+pub(crate) const ENDINGS: [Ending; 3] = [Ending::Closed, Ending::TimedOut, Ending::Reset];
+
 /// One end, and what it has reported.
 pub(crate) struct End {
     pub(crate) peers: Peers,
@@ -219,6 +233,31 @@ impl World {
         world.drive_until(|world| world.ends.iter().all(|end| !end.connected.is_empty()));
         world.set_relay(relay);
         world
+    }
+
+    /// The second end loses its connection.
+    pub(crate) fn end_by(&mut self, ending: Ending) {
+        match ending {
+            Ending::Closed => {
+                let (now, peer) = (self.now(), self.ends[0].peer());
+                self.ends[0].peers.close(now, peer, 0, b"all is said");
+            }
+            Ending::TimedOut => self.set_link(LinkConfig {
+                loss: 1.0,
+                ..LinkConfig::default()
+            }),
+            Ending::Reset => {
+                self.ends[0].peers = Peers::new(parameters(1));
+                self.send(1, "are you there?", Delivery::unordered()).unwrap();
+            }
+        }
+        self.drive_until(|world| !world.ends[1].closed.is_empty());
+        let fits = match (ending, &self.ends[1].closed[..]) {
+            (Ending::Closed, [CloseReason::ApplicationClosed { code, .. }]) => *code == 0,
+            (Ending::TimedOut, [CloseReason::TimedOut]) | (Ending::Reset, [CloseReason::Reset]) => true,
+            _ => false,
+        };
+        assert!(fits, "{ending:?}: {:?}", self.ends[1].closed);
     }
 
     /// Changes the relayed path.

@@ -1,4 +1,8 @@
 //! What the connections tell: the core's events become ours, and connections that are drained are removed.
+//!
+//! Silence and stateless resets leave nothing to drain. Such a connection stays until the caller has had its turn with
+//! [`Event::Closed`], in which it may read what had come. The core's endpoint hears of the end after that: it gives the
+//! connection's number to another one.
 
 use std::collections::VecDeque;
 
@@ -14,10 +18,24 @@ impl Endpoint {
     pub fn poll_event(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.events.pop_front() {
+                if let Event::Closed { connection, .. } = &event {
+                    self.tells_end(connection.0);
+                }
                 return Some(event);
             }
             let index = self.unsettled.pop()?;
             self.settle(index);
+        }
+    }
+
+    /// The caller is told that a connection has ended; what is drained already goes after its turn.
+    fn tells_end(&mut self, index: usize) {
+        let entry = self.connections.get_mut(index).and_then(Option::as_mut);
+        if let Some(connection) = entry.filter(|connection| connection.closed) {
+            connection.end_is_told = true;
+            if !std::mem::replace(&mut connection.unsettled, true) {
+                self.unsettled.push(index);
+            }
         }
     }
 
@@ -28,6 +46,9 @@ impl Endpoint {
         };
         connection.unsettled = false;
         while let Some(event) = connection.proto.poll_endpoint_events() {
+            if event.is_drained() {
+                continue;
+            }
             if let Some(event) = self.proto.handle_event(ConnectionHandle(index), event) {
                 connection.proto.handle_event(event);
             }
@@ -77,10 +98,10 @@ impl Endpoint {
             }
             self.events.extend(connection.watch_path_mtu());
         }
-        if connection.proto.is_drained() {
-            self.remove(index);
-        } else {
-            self.arm(index);
+        match (connection.proto.is_drained(), connection.end_is_told) {
+            (false, _) => self.arm(index),
+            (true, false) => {}
+            (true, true) => self.drain(index),
         }
     }
 

@@ -175,3 +175,27 @@ fn a_move_at_the_moment_of_the_end_changes_nothing() {
     }
     assert_eq!((closed, endpoint.open_connections()), (1, 0));
 }
+
+/// Its number is another connection's only after that, so that nobody takes one for the other.
+#[test]
+fn a_connection_that_silence_ended_stays_until_the_caller_was_told() {
+    let (mut pair, client, _) = Pair::connected(Setup::default());
+    pair.link.loss_per_mille = [1_000, 1_000];
+    pair.now += 45 * SECOND;
+    let now = pair.now;
+    pair.client.endpoint.handle_timeout(now);
+    let told = |pair: &mut Pair| loop {
+        match pair.client.endpoint.poll_event() {
+            Some(Event::Closed { connection, .. }) => return Some(connection),
+            Some(_) => {}
+            None => return None,
+        }
+    };
+    assert_eq!(told(&mut pair), Some(client));
+    let next = pair.connect();
+    assert_ne!(next, client);
+    assert_eq!(pair.client.endpoint.open_connections(), 2);
+    assert_eq!(told(&mut pair), None);
+    assert_eq!(pair.client.endpoint.open_connections(), 1);
+    assert_eq!(pair.connect(), client);
+}
