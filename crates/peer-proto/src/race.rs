@@ -206,6 +206,20 @@ impl Race {
         }
     }
 
+    /// An address that was taken leads nowhere: it is not begun, and the attempts there that are to be ended.
+    pub(crate) fn fail(&mut self, address: SocketAddr, reason: &CloseReason) -> Option<Vec<ConnectionKey>> {
+        let known = self.known.iter_mut().find(|known| known.address == address)?;
+        known.end = Some(reason.clone());
+        self.waiting.retain(|waiting| *waiting != address);
+        self.relayed.retain(|relayed| *relayed != address);
+        let failed = self.attempts.extract_if(.., |(_, begun)| *begun == address);
+        let failed: Vec<ConnectionKey> = failed.map(|(connection, _)| connection).collect();
+        if !failed.is_empty() {
+            self.next = None;
+        }
+        Some(failed)
+    }
+
     /// Whether no address is left, nor to come.
     pub(crate) fn is_lost(&self, now: Instant) -> bool {
         let more = self.expected.iter().any(|(_, until)| now < *until);

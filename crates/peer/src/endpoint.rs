@@ -18,7 +18,7 @@ use tunnel_proto::limits::INVITATION_NUMBERS;
 
 use crate::connecting::Connecting;
 use crate::driver::{Driver, WAKER, watch};
-use crate::error::{BindError, ConnectError, InviteError, InviterError, RendezvousProblem};
+use crate::error::{BindError, ConnectError, InviteError, InviterError, RelayProblem, RendezvousProblem};
 use crate::events::EndpointEvents;
 use crate::handle::{Handle, Peer};
 use crate::key::SecretKey;
@@ -479,6 +479,13 @@ impl Endpoint {
     pub fn rendezvous_problem(&self) -> Option<RendezvousProblem> {
         let state = self.shared().lock();
         state.meetings.as_ref().and_then(Meetings::problem).cloned()
+    }
+
+    /// Why the rendezvous where the endpoint is registered relays nothing for it at present, where it has said so.
+    #[must_use]
+    pub fn relay_problem(&self) -> Option<RelayProblem> {
+        let state = self.shared().lock();
+        state.meetings.as_ref().and_then(Meetings::relayed)?.err()
     }
 
     /// Waits until the endpoint is announced on the local network; whether it is. It is not without

@@ -173,6 +173,40 @@ pub enum RendezvousProblem {
     Replaced,
 }
 
+/// Why a rendezvous where an endpoint is registered relays nothing for it at present. It is asked again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RelayProblem {
+    /// It relays for nobody.
+    #[error("it does not relay between peers")]
+    NotOffered,
+    /// It has no room, or this user has as many sessions as it may.
+    #[error("it has no room, or its user has as many sessions as may be")]
+    NoRoom,
+    /// It refuses by another status.
+    #[error("it refuses that (HTTP status {status})")]
+    Refused {
+        /// Its HTTP status.
+        status: u16,
+    },
+    /// It did, and has ended that.
+    #[error("it has ended that")]
+    Ended,
+}
+
+impl RelayProblem {
+    /// A name that stays.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::NotOffered => "not_offered",
+            Self::NoRoom => "no_room",
+            Self::Refused { .. } => "refused",
+            Self::Ended => "ended",
+        }
+    }
+}
+
 /// The connection has ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the connection has ended: {0}")]

@@ -48,6 +48,11 @@ pub enum EndpointEvent {
     /// The registration is lost: peers cannot find us until it is there again. Connections live on.
     /// [`crate::Endpoint::rendezvous_problem`] says why, as far as it is known.
     Unregistered,
+    /// The rendezvous relays for the endpoint, which peers reach by that where no direct path leads.
+    Relayed,
+    /// The rendezvous relays nothing for the endpoint, which is registered there, or not any more. It is asked again.
+    /// [`crate::Endpoint::relay_problem`] says why.
+    NotRelayed,
     /// The router leads this address to the endpoint ([`crate::Builder::map_port`]); told again when that changes.
     Mapped {
         /// Where others reach us by it.

@@ -178,7 +178,7 @@ pub use bytes::Bytes;
 pub use connecting::Connecting;
 pub use endpoint::{Builder, Endpoint};
 pub use error::{
-    AskedRendezvous, BindError, Closed, ConnectError, InviteError, InviterError, KeyFileError,
+    AskedRendezvous, BindError, Closed, ConnectError, InviteError, InviterError, KeyFileError, RelayProblem,
     RendezvousProblem, Unreached,
 };
 pub use events::{EndpointEvent, EndpointEvents, PeerEvent, PeerEvents};

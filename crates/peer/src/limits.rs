@@ -76,10 +76,14 @@ pub const RELAYED_WAITING_MAX: usize = 1_024;
 /// Calls that the rendezvous has not answered; peers beyond it are connected at the addresses that are given.
 pub const CALLS_MAX: usize = 256;
 
+/// Addresses of a rendezvous that are remembered: more than a link names and its names have, and enough for packets
+/// that still come from former ones.
+pub const RENDEZVOUS_SERVERS_MAX: usize = 64;
+
 /// How long a peer's addresses are waited for: the rendezvous may have to be connected first.
 pub const MEETING_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Before a registration that ended, or was refused, is asked for again.
+/// Before a registration, or a relay, that ended or was refused is asked for again.
 pub const REGISTRATION_PAUSE: Duration = Duration::from_secs(5);
 
 /// How long threads that keep something up outside of an endpoint that closes are given to take it back.

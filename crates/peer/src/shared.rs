@@ -22,6 +22,7 @@ use peer_proto::{
 };
 
 use crate::companion::{Companion, Companions};
+use crate::error::RelayProblem;
 use crate::events::{EndpointEvent, News, PeerEvent};
 use crate::face::{Face, side};
 use crate::intake::{Intake, Lane, Submission, cost};
@@ -50,6 +51,8 @@ pub(crate) struct State {
     pub(crate) lan: Lan,
     /// The address of the registration that was told last.
     observed: Option<SocketAddr>,
+    /// What was told last of the relay.
+    relayed: Option<Result<(), RelayProblem>>,
     /// What changed about the endpoint.
     pub(crate) news: News<EndpointEvent>,
     /// The router's port that leads to ours.
@@ -149,6 +152,17 @@ impl State {
                 let registered = observed.map(|observed| EndpointEvent::Registered { observed });
                 self.news
                     .tell(registered.unwrap_or(EndpointEvent::Unregistered), woken);
+            }
+            let relayed = meetings.relayed();
+            if relayed != self.relayed {
+                self.relayed = relayed;
+                let event = relayed.map(|relayed| match relayed {
+                    Ok(()) => EndpointEvent::Relayed,
+                    Err(_) => EndpointEvent::NotRelayed,
+                });
+                if let Some(event) = event {
+                    self.news.tell(event, woken);
+                }
             }
         }
         self.take_reports(woken);
@@ -574,6 +588,7 @@ impl Shared {
             registration: Wakers::default(),
             lan: Lan::default(),
             observed: None,
+            relayed: None,
             news: News::default(),
             mapping: Companion::default(),
             pinhole: Companion::default(),

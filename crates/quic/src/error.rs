@@ -108,6 +108,9 @@ pub enum CloseReason {
     /// It sent more than a little, and as many that connected here do so as may.
     #[error("no room here: as many of those that connected send much as may")]
     Crowded,
+    /// The server that was to relay to this address does not, or not any more.
+    #[error("the server does not relay there: the peer has left it, or it has no room")]
+    NotRelayed,
 }
 
 /// The peer's words behind a colon, where it said any.

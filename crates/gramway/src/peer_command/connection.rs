@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use peer::{
     CarrierKind, CloseReason, Closed, ConnectError, Connecting, Endpoint, Failure, Peer, PeerId, PeerPath,
-    Rendezvous, SecretKey, blocking, code,
+    RelayProblem, Rendezvous, SecretKey, blocking, code,
 };
 use serde_json::{Value, json};
 
@@ -96,6 +96,7 @@ impl Connection {
         let why = Why {
             tried: &tried.0,
             unregistered: unregistered.as_deref(),
+            not_relayed: endpoint.relay_problem(),
             place,
         };
         let problem = match found {
@@ -125,6 +126,7 @@ impl Connection {
                 "after_ms": milliseconds(took),
                 "attempts": tried.1,
                 "rendezvous_problem": unregistered,
+                "relay_problem": why.not_relayed.map(|problem| problem.to_string()),
                 "text": problem.to_string(),
             });
             reports.data("not_reached", fields, "")?;
@@ -237,6 +239,8 @@ struct Why<'a> {
     tried: &'a [String],
     /// Why the server of the link could not be asked.
     unregistered: Option<&'a str>,
+    /// Why that server does not relay.
+    not_relayed: Option<RelayProblem>,
     place: &'a PeerPlace,
 }
 
@@ -293,8 +297,16 @@ impl Why<'_> {
 
     fn tried_and_registration(&self) -> String {
         let tried = self.tried.iter().cloned();
-        let told: Vec<String> = tried.chain(self.registration()).collect();
+        let told: Vec<String> = tried.chain(self.registration()).chain(self.relay()).collect();
         told.join("; ")
+    }
+
+    /// That the server does not relay, where it does not.
+    fn relay(&self) -> Option<String> {
+        let why = self.not_relayed?;
+        Some(format!(
+            "the server of the link relays nothing for this machine: {why}"
+        ))
     }
 
     /// That the server could not name addresses, where it could not.
@@ -348,6 +360,7 @@ mod tests {
         Why {
             tried,
             unregistered,
+            not_relayed: None,
             place,
         }
     }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use peer::{CarrierKind, Endpoint, EndpointEvent, MappingProblem, blocking};
+use peer::{CarrierKind, Endpoint, EndpointEvent, MappingProblem, RelayProblem, blocking};
 use serde_json::{Value, json};
 
 use super::rendezvous::why_not_registered;
@@ -23,6 +23,8 @@ struct Told {
 #[derive(Clone, Copy, Debug, Default)]
 struct Had {
     registration: bool,
+    /// It was said that there is no relay.
+    no_relay: bool,
     mapping: bool,
     pinhole: bool,
     announcement: bool,
@@ -59,6 +61,12 @@ pub(super) fn follow(endpoint: &Endpoint, reports: Reports, has_rendezvous: bool
             EndpointEvent::Unregistered => {
                 let is_lost = std::mem::take(&mut had.registration);
                 is_lost.then(|| not_registered(endpoint, " any more"))
+            }
+            EndpointEvent::Relayed => std::mem::take(&mut had.no_relay).then(relayed),
+            EndpointEvent::NotRelayed => {
+                let problem = endpoint.relay_problem();
+                had.no_relay |= problem.is_some();
+                problem.map(not_relayed)
             }
             EndpointEvent::Mapped { address } => {
                 had.mapping = true;
@@ -127,6 +135,25 @@ fn not_registered(endpoint: &Endpoint, when: &str) -> Told {
         event: "not_registered",
         text: Some(format!("warning: {problem}; it is tried on")),
         fields: json!({ "text": problem }),
+    }
+}
+
+fn relayed() -> Told {
+    Told {
+        event: "relayed",
+        fields: Value::Null,
+        text: Some("the server of the link relays for this machine now".to_owned()),
+    }
+}
+
+fn not_relayed(problem: RelayProblem) -> Told {
+    Told {
+        event: "not_relayed",
+        fields: json!({ "reason": problem.name(), "text": problem.to_string() }),
+        text: Some(format!(
+            "warning: the server of the link relays nothing for this machine: {problem}; peers that no direct path \
+             leads here do not reach it; it is asked again"
+        )),
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use packet::{Ecn, Path};
-use quic::{Outbox, OutgoingTrain};
+use quic::{CloseReason, Outbox, OutgoingTrain};
 
 use super::{PeerKey, Peers};
 use crate::attempt::{AddressSource, Attempt};
@@ -174,6 +174,21 @@ impl Peers {
         }
     }
 
+    /// Peers that are being connected are not reached at this address, for this reason: it is not tried, or no longer.
+    pub fn fail_at(&mut self, now: Instant, address: SocketAddr, reason: &CloseReason) {
+        for index in 0..self.peers.len() {
+            let Some(ended) = self.race(index).and_then(|race| race.fail(address, reason)) else {
+                continue;
+            };
+            for connection in ended {
+                self.by_connection[connection.index()] = None;
+                self.quic.close(now, connection, 0, b"nothing leads there");
+            }
+            self.advance_race(now, index);
+            self.end_lost_race(now, index);
+        }
+    }
+
     /// Begins what may be begun, and sets the timer of the rest. The first address that could not be used at all.
     pub(super) fn advance_race(&mut self, now: Instant, index: usize) -> Option<ConnectError> {
         let mut first_error = None;
@@ -258,6 +273,14 @@ impl Peers {
         self.allowed.as_ref().is_none_or(|allowed| allowed.contains(&id))
     }
 
+    /// Whether there is room for checks of another peer ([`Self::send_checks`]).
+    #[must_use]
+    pub fn has_room_for_checks(&self, now: Instant, to: PeerId) -> bool {
+        let is_sending =
+            |checks: &&Checks| checks.to != to && now < checks.since + MET_TIME && checks.due().is_some();
+        self.checks.iter().filter(is_sending).count() < CHECKED_PEERS_MAX
+    }
+
     /// Sends checks to the addresses of a peer that is about to connect to us, so that routers let its packets in
     /// (RDV-2). They end when it has connected, or after [`CHECK_DELAYS`]. Whether there was room for them. Where the
     /// peer is connected already, the addresses may be better paths, too.
@@ -270,7 +293,7 @@ impl Peers {
     ) -> bool {
         self.checks
             .retain(|checks| checks.to != to && now < checks.since + MET_TIME);
-        if self.checks.iter().filter(|checks| checks.due().is_some()).count() >= CHECKED_PEERS_MAX {
+        if !self.has_room_for_checks(now, to) {
             return false;
         }
         if self.checks.len() >= MET_PEERS_MAX {

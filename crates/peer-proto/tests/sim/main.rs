@@ -10,6 +10,7 @@ mod matrix;
 mod messages;
 mod news;
 mod paths;
+mod relays;
 mod replay;
 mod round_trips;
 mod routers;

@@ -7,7 +7,9 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use packet::{CarrierKind, Ecn, Path};
-use peer_proto::{AddressSource, ConnectError, Meeting, Outbox, PeerId, PeerKey, Peers, is_relayed};
+use peer_proto::{
+    AddressSource, CloseReason, ConnectError, Meeting, Outbox, PeerId, PeerKey, Peers, is_relayed,
+};
 use tunnel_proto::NoContext;
 use tunnel_proto::limits::RENDEZVOUS_ADDRESSES_MAX;
 use tunnel_proto::rendezvous::Message;
@@ -19,7 +21,7 @@ use super::questions::{Asked, Questions};
 use super::registration::{Registration, Resolution};
 use super::ways::SocketChange;
 use super::whereabouts::Whereabouts;
-use crate::error::{BindError, InviteError, InviterError, RendezvousProblem};
+use crate::error::{BindError, InviteError, InviterError, RelayProblem, RendezvousProblem};
 use crate::key::SecretKey;
 use crate::limits::{CALLS_MAX, FINDS_MAX, INVITES_MAX, MEETING_TIME_MAX, RELAYED_PAYLOAD_MAX};
 use crate::wakers::Wakers;
@@ -110,6 +112,11 @@ impl Meetings {
     /// What went wrong last on the way to the rendezvous.
     pub(crate) fn problem(&self) -> Option<&RendezvousProblem> {
         self.registration.problem()
+    }
+
+    /// Whether the rendezvous relays for us, or why not, once it has said so.
+    pub(crate) fn relayed(&self) -> Option<Result<(), RelayProblem>> {
+        self.registration.relayed()
     }
 
     /// Over what the rendezvous is reached, while it is.
@@ -297,6 +304,10 @@ impl Meetings {
     /// Processes what came from the rendezvous, and says what there is to say.
     pub(crate) fn settle(&mut self, now: Instant, peers: &mut Peers) {
         self.registration.settle(now);
+        for address in self.registration.take_closed_contexts() {
+            self.contexts.remove(&address);
+            peers.fail_at(now, address, &CloseReason::NotRelayed);
+        }
         // A call that came before we have a socket at the server could not be answered by all paths.
         while self.registration.is_ready()
             && let Some(message) = self.registration.hear(now)
@@ -364,7 +375,8 @@ impl Meetings {
             } => {
                 let from = PeerId::from(caller);
                 let meeting = Meeting { transaction, key };
-                if !peers.admits(from) {
+                // A context that nobody uses would be asked for in vain, and the server counts the questions.
+                if !peers.admits(from) || !peers.has_room_for_checks(now, from) {
                     return;
                 }
                 let usable = self.ways(peers, &addresses, relayed);

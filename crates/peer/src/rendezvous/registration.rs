@@ -5,6 +5,7 @@ mod moves;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -22,9 +23,9 @@ use tunnel_proto::{
 use super::inbox::{Inbox, RelayedTrain};
 use super::link::Rendezvous;
 use super::ways::Ways;
-use crate::error::{BindError, RendezvousProblem};
+use crate::error::{BindError, RelayProblem, RendezvousProblem};
 use crate::key::SecretKey;
-use crate::limits::{REGISTRATION_PAUSE, RENDEZVOUS_PAYLOAD_MAX};
+use crate::limits::{REGISTRATION_PAUSE, RENDEZVOUS_PAYLOAD_MAX, RENDEZVOUS_SERVERS_MAX};
 use moves::Watch;
 
 /// A name that is to be resolved.
@@ -40,6 +41,8 @@ enum Relay {
     /// It is not asked for, or the server has none for us.
     None,
     Asked(RequestId),
+    /// It is asked for again. What names it does not wait: the server had none when it was asked before.
+    AskedAgain(RequestId),
     Open(RequestId),
 }
 
@@ -47,7 +50,7 @@ impl Relay {
     fn request(&self) -> Option<RequestId> {
         match self {
             Self::None => None,
-            Self::Asked(request) | Self::Open(request) => Some(*request),
+            Self::Asked(request) | Self::AskedAgain(request) | Self::Open(request) => Some(*request),
         }
     }
 }
@@ -73,8 +76,8 @@ pub(super) struct Registration {
     random: u64,
     keys: Ed25519KeyPair,
     own: PeerId,
-    /// Addresses that connections were begun to.
-    servers: Vec<SocketAddr>,
+    /// Addresses that connections were begun to, the latest [`RENDEZVOUS_SERVERS_MAX`] of them and those in use.
+    servers: VecDeque<SocketAddr>,
     /// The address of the present connection, and what it came of.
     server: Option<SocketAddr>,
     connection: Option<AttemptId>,
@@ -83,6 +86,12 @@ pub(super) struct Registration {
     watch: Watch,
     request: Option<RequestId>,
     relay: Relay,
+    /// Why there was none when it was asked for last, or why it ended.
+    relay_problem: Option<RelayProblem>,
+    /// When it is asked for again.
+    relay_again: Option<Instant>,
+    /// Relayed addresses to which the server lets nothing through, or not any more.
+    closed_contexts: Vec<SocketAddr>,
     inbox: Inbox,
     /// When a registration that was refused is asked for again.
     again: Option<Instant>,
@@ -122,7 +131,7 @@ impl Registration {
             random,
             keys: key.key_pair().ok_or(BindError::NoRandomness)?,
             own: key.id(),
-            servers: Vec::new(),
+            servers: VecDeque::new(),
             server: None,
             connection: None,
             farewell: Farewell::None,
@@ -130,6 +139,9 @@ impl Registration {
             watch: Watch::default(),
             request: None,
             relay: Relay::None,
+            relay_problem: None,
+            relay_again: None,
+            closed_contexts: Vec::new(),
             inbox: Inbox::default(),
             again: None,
             is_registered: false,
@@ -162,15 +174,24 @@ impl Registration {
     pub(super) fn relayed_address(&self) -> Option<SocketAddr> {
         match self.relay {
             Relay::Open(request) => self.engine.relayed_address(request),
-            Relay::None | Relay::Asked(_) => None,
+            Relay::None | Relay::Asked(_) | Relay::AskedAgain(_) => None,
         }
+    }
+
+    /// Whether the server relays for us, or why not; `None`: it has not said, or we are not registered.
+    pub(super) fn relayed(&self) -> Option<Result<(), RelayProblem>> {
+        let said = match self.relay {
+            Relay::Open(_) => Some(Ok(())),
+            Relay::None | Relay::Asked(_) | Relay::AskedAgain(_) => self.relay_problem.map(Err),
+        };
+        said.filter(|_| self.is_registered)
     }
 
     /// Has the server let payloads through between us and a relayed address. Whether it was asked.
     pub(super) fn open_context(&mut self, to: SocketAddr) -> Result<(), NoContext> {
         match self.relay {
             Relay::Open(request) => self.engine.open_context(request, to),
-            Relay::None | Relay::Asked(_) => Err(NoContext::NotOpen),
+            Relay::None | Relay::Asked(_) | Relay::AskedAgain(_) => Err(NoContext::NotOpen),
         }
     }
 
@@ -178,6 +199,11 @@ impl Registration {
         if let Relay::Open(request) = self.relay {
             self.engine.close_context(request, to);
         }
+    }
+
+    /// The relayed addresses to which the server has refused to let payloads through, or ended that.
+    pub(super) fn take_closed_contexts(&mut self) -> Vec<SocketAddr> {
+        std::mem::take(&mut self.closed_contexts)
     }
 
     /// Sends packets to a relayed address; without a way there they are lost.
@@ -232,6 +258,7 @@ impl Registration {
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let again = self.again.filter(|_| !self.has_ended);
+        let relay_again = self.relay_again.filter(|_| !self.has_ended);
         let reconnection = self.reconnection.poll_timeout().filter(|_| !self.has_ended);
         let watch = self.watch.due.filter(|_| !self.has_ended);
         let farewell = match self.farewell {
@@ -243,6 +270,7 @@ impl Registration {
             self.engine.poll_timeout(),
             reconnection,
             again,
+            relay_again,
             self.resting.poll_timeout(),
             watch,
         ]
@@ -270,6 +298,9 @@ impl Registration {
         if self.again.is_some_and(|again| again <= now) {
             self.again = None;
             self.register(now);
+        }
+        if self.relay_again.take_if(|again| *again <= now).is_some() && !self.has_ended {
+            self.ask_for_relay(now);
         }
     }
 
@@ -329,7 +360,7 @@ impl Registration {
             } => {
                 let is_first = !self.servers.contains(&address);
                 if is_first {
-                    self.servers.push(address);
+                    self.remember(address);
                 }
                 let over = match CarrierKind::of(address) {
                     // RDV-19.
@@ -392,18 +423,29 @@ impl Registration {
             Action::Role(ClientAction::Established { request }) if self.request == Some(request) => {
                 self.is_registered = true;
                 self.problem = None;
-                self.relay = Relay::Asked(self.engine.open_relay(now));
+                self.ask_for_relay(now);
             }
             Action::Role(ClientAction::Established { request }) if self.relay.request() == Some(request) => {
                 self.relay = Relay::Open(request);
+                self.relay_problem = None;
+            }
+            Action::Role(ClientAction::ContextClosed { request, address })
+                if self.relay.request() == Some(request) =>
+            {
+                self.closed_contexts.push(address);
             }
             // Without it, connections are direct.
-            Action::Ended { request, .. } if self.relay.request() == Some(request) => {
-                self.relay = Relay::None
+            Action::Ended { request, ending } if self.relay.request() == Some(request) => {
+                self.relay = Relay::None;
+                if self.is_registered {
+                    self.relay_problem = Some(why_not_relayed(&ending));
+                    self.relay_again = Some(now + REGISTRATION_PAUSE);
+                }
             }
             Action::Ended { request, ending } if self.request == Some(request) => {
                 self.request = None;
                 self.is_registered = false;
+                (self.relay_problem, self.relay_again) = (None, None);
                 self.problem = Some(why_ended(&ending));
                 // Also where another endpoint has this key: neither may take the place in turns without a pause.
                 self.again = Some(now + REGISTRATION_PAUSE);
@@ -413,6 +455,27 @@ impl Registration {
             | Action::BodyReadable { .. }
             | Action::BodyWritable { .. } => {}
         }
+    }
+
+    /// Asks for the socket at the server, for a registration that has none.
+    fn ask_for_relay(&mut self, now: Instant) {
+        if self.is_registered && self.relay.request().is_none() {
+            let request = self.engine.open_relay(now);
+            self.relay = match self.relay_problem {
+                None => Relay::Asked(request),
+                Some(_) => Relay::AskedAgain(request),
+            };
+        }
+    }
+
+    /// Packets of this address are those of a rendezvous from here on.
+    fn remember(&mut self, server: SocketAddr) {
+        if self.servers.len() >= RENDEZVOUS_SERVERS_MAX {
+            let is_in_use = |server: &SocketAddr| !self.ways.attempts_over(*server).is_empty();
+            let oldest = self.servers.iter().position(|server| !is_in_use(server));
+            oldest.and_then(|place| self.servers.remove(place));
+        }
+        self.servers.push_back(server);
     }
 
     /// Ends the connection, so that another one is made.
@@ -433,6 +496,7 @@ impl Registration {
         if let Some(relay) = std::mem::replace(&mut self.relay, Relay::None).request() {
             self.engine.end(relay, tunnel_proto::End::Done);
         }
+        (self.relay_problem, self.relay_again) = (None, None);
         let signature = self.keys.sign(&statement(&exporter));
         let Ok(signature) = signature.as_ref().try_into() else {
             return;
@@ -487,5 +551,15 @@ fn why_ended(ending: &Ending) -> RendezvousProblem {
         Ending::Idle | Ending::ConnectionLost => {
             RendezvousProblem::Unreachable("the connection to the server is lost".to_owned())
         }
+    }
+}
+
+/// Why the server has no socket for us, or not any more (RDV-10).
+fn why_not_relayed(ending: &Ending) -> RelayProblem {
+    match ending {
+        Ending::Refused { status: 501, .. } => RelayProblem::NotOffered,
+        Ending::Refused { status: 503, .. } => RelayProblem::NoRoom,
+        Ending::Refused { status, .. } => RelayProblem::Refused { status: *status },
+        Ending::Finished | Ending::Reset | Ending::Idle | Ending::ConnectionLost => RelayProblem::Ended,
     }
 }

@@ -1,12 +1,13 @@
 //! A registration and its server in virtual time, without sockets.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use packet::{CarrierKind, Ecn, Path};
 use quic::{Certificates, Endpoint, EndpointParameters, Outbox, ServerParameters};
+use tunnel_proto::limits::RELAY_ASKED_BURST;
 use tunnel_proto::rendezvous::{Message, PROTOCOL, Rendezvous as Meeting};
 use tunnel_proto::{Action, ClientAction, Engine, EngineConfig, Server, SoleOwner, Token};
 
@@ -14,8 +15,9 @@ use super::super::inbox::Inbox;
 use super::super::link::Rendezvous;
 use super::super::ways::SocketChange;
 use super::Registration;
-use crate::error::RendezvousProblem;
+use crate::error::{RelayProblem, RendezvousProblem};
 use crate::key::SecretKey;
+use crate::limits::{REGISTRATION_PAUSE, RENDEZVOUS_SERVERS_MAX};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -49,6 +51,7 @@ struct Site {
     now: Instant,
     registration: Registration,
     server: Engine<Server>,
+    meeting: Meeting,
     blocks_udp: bool,
     /// No socket in TCP's shape can be opened.
     refuses_tcp: bool,
@@ -62,6 +65,10 @@ struct Site {
 
 impl Site {
     fn new(blocks_udp: bool) -> Self {
+        Self::with(blocks_udp, true)
+    }
+
+    fn with(blocks_udp: bool, relays: bool) -> Self {
         let key = rcgen::KeyPair::generate().unwrap();
         let named = rcgen::CertificateParams::new(["server.test".to_owned()]).unwrap();
         let certificate = named.self_signed(&key).unwrap().der().to_vec();
@@ -76,7 +83,9 @@ impl Site {
         let mut server = Engine::server(endpoint, owner, EngineConfig::default());
         let meeting = Meeting::new(1, Box::new(|_| {}));
         server.serve(PROTOCOL, meeting.provider(0));
-        server.serve_relay(meeting.relay(0));
+        if relays {
+            server.serve_relay(meeting.relay(0));
+        }
         let link = tunnel_proto::link::Link {
             token,
             endpoints: vec![tunnel_proto::link::Endpoint::parse(&server_address().to_string()).unwrap()],
@@ -91,6 +100,7 @@ impl Site {
             now,
             registration: Registration::new(now, &rendezvous, &key, [1; 32]).unwrap(),
             server,
+            meeting,
             blocks_udp,
             refuses_tcp: false,
             on_the_way: VecDeque::new(),
@@ -283,6 +293,79 @@ fn a_registration_that_only_received_leaves_udp_that_falls_silent() {
     site.blocks_udp = true;
     site.run(3 * SECOND);
     assert_eq!((site.carrier(), site.registrations), (Some(CarrierKind::Tcp), 1));
+}
+
+/// RDV-10.
+#[test]
+fn a_relay_that_the_server_refused_is_asked_for_again_and_holds_nothing_up_meanwhile() {
+    let mut site = Site::with(false, false);
+    site.run(SECOND);
+    let refused = Some(Err(RelayProblem::NotOffered));
+    assert_eq!(site.registration.relayed(), refused);
+    assert!(site.registration.is_ready() && site.registration.problem().is_none());
+    for _ in 0..100 {
+        site.run(REGISTRATION_PAUSE / 50);
+        assert!(site.registration.is_ready());
+    }
+    assert_eq!(site.registration.relayed(), refused);
+    let relay = site.meeting.relay(0);
+    site.server.serve_relay(relay);
+    site.run(REGISTRATION_PAUSE + SECOND);
+    assert_eq!(site.registration.relayed(), Some(Ok(())));
+    assert!(site.registration.relayed_address().is_some());
+    assert_eq!(site.registrations, 1);
+}
+
+/// A relayed address that the server did not give.
+fn nobody(number: u32) -> SocketAddr {
+    let [high, low] = [number >> 16, number & 0xffff].map(|half| half as u16);
+    SocketAddr::from((Ipv6Addr::new(0x100, 0, 0, 0, 1, 0, high, low), 1))
+}
+
+/// RDV-10, RDV-12: too many questions cost the request.
+#[test]
+fn a_relay_that_was_lost_is_asked_for_again() {
+    let mut site = Site::new(false);
+    site.run(SECOND);
+    let former = site.registration.relayed_address().unwrap();
+    for number in 0..=RELAY_ASKED_BURST {
+        // Until it is lost.
+        let _ = site.registration.open_context(nobody(number));
+        site.registration.close_context(nobody(number));
+    }
+    site.run(SECOND);
+    assert_eq!(site.registration.relayed(), Some(Err(RelayProblem::Ended)));
+    assert!(site.registration.is_ready());
+    site.run(REGISTRATION_PAUSE + SECOND);
+    assert_eq!(site.registration.relayed(), Some(Ok(())));
+    let address = site.registration.relayed_address();
+    assert!(address.is_some_and(|address| address != former));
+    assert_eq!(site.registrations, 1);
+}
+
+/// RDV-12.
+#[test]
+fn a_context_that_the_server_refuses_is_told() {
+    let mut site = Site::new(false);
+    site.run(SECOND);
+    site.registration.open_context(nobody(1)).unwrap();
+    site.run(SECOND);
+    assert_eq!(site.registration.take_closed_contexts(), [nobody(1)]);
+    assert_eq!(site.registration.take_closed_contexts(), []);
+    assert_eq!(site.registration.relayed(), Some(Ok(())));
+}
+
+#[test]
+fn of_a_rendezvous_that_moves_from_address_to_address_the_latest_are_remembered_and_the_one_in_use() {
+    let mut site = Site::new(false);
+    site.run(SECOND);
+    let count = 2 * RENDEZVOUS_SERVERS_MAX as u32;
+    for number in 0..count {
+        site.registration.remember(nobody(number));
+    }
+    assert_eq!(site.registration.servers.len(), RENDEZVOUS_SERVERS_MAX);
+    assert!(site.registration.is_server(server_address()));
+    assert!(site.registration.is_server(nobody(count - 1)));
 }
 
 /// Of a server whose cover is the site of this name.
