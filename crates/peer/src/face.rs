@@ -8,6 +8,7 @@ use peer_proto::{Attempt, CloseReason, Direction, DropReason, Failure, Outcome, 
 
 use crate::events::{News, PeerEvent};
 use crate::intake::{Lane, Submission};
+use crate::room::Room;
 use crate::ticket::TicketState;
 use crate::wakers::Wakers;
 
@@ -24,7 +25,11 @@ pub(crate) struct Face {
     /// Changes of the two above, and the handshake's end.
     pub(crate) state: Wakers,
     pub(crate) inbox: Wakers,
-    pub(crate) room: Wakers,
+    pub(crate) room: Room,
+    /// Who waits for it.
+    pub(crate) senders: Wakers,
+    /// As the lane has it.
+    is_contested: bool,
     /// Streams that the peer opened and the program has not accepted, by direction.
     pub(crate) opened: [VecDeque<StreamId>; 2],
     pub(crate) acceptors: [Wakers; 2],
@@ -55,7 +60,9 @@ impl Face {
             closed: None,
             state: Wakers::default(),
             inbox: Wakers::default(),
-            room: Wakers::default(),
+            room: Room::default(),
+            senders: Wakers::default(),
+            is_contested: false,
             opened: Default::default(),
             acceptors: Default::default(),
             openers: Default::default(),
@@ -90,7 +97,7 @@ impl Face {
         let lists = [
             &mut self.state,
             &mut self.inbox,
-            &mut self.room,
+            &mut self.senders,
             &mut self.news.readers,
         ];
         let lists = lists
@@ -100,6 +107,15 @@ impl Face {
         let streams = self.readers.values_mut().chain(self.writers.values_mut());
         for wakers in lists.chain(streams) {
             wakers.take(woken);
+        }
+    }
+
+    /// Tells the program of room: `held` bytes wait or are under way.
+    pub(crate) fn tell_room(&mut self, held: usize) {
+        self.lane.set_held(held + self.room.kept());
+        let is_contested = self.room.is_contested();
+        if std::mem::replace(&mut self.is_contested, is_contested) != is_contested {
+            self.lane.set_contested(is_contested);
         }
     }
 }

@@ -49,6 +49,25 @@ impl Drop for Handle {
     }
 }
 
+/// A message that waits for room; it gives its place up where the program gives the message up.
+struct Waiting<'a> {
+    handle: &'a Handle,
+    /// Its number among those that wait, once it does.
+    number: Option<u64>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let Some(number) = self.number else { return };
+        self.handle.shared().change(|state, _| {
+            if let Some(face) = state.faces.get_mut(&self.handle.key) {
+                face.room.leave(number);
+            }
+            state.tell_room(self.handle.key);
+        });
+    }
+}
+
 /// An encrypted connection to one peer. A clone is the same connection; it is closed when the last clone and the last
 /// of its streams are dropped, and messages that wait or are under way then are dropped, reliable ones too: wait for
 /// their tickets first.
@@ -69,8 +88,8 @@ impl Peer {
         state.peers.path(self.0.key).map(PeerPath::new)
     }
 
-    /// Sends a message; waits while too much is under way to the peer already. Acknowledgements do not wait for the
-    /// caller.
+    /// Sends a message; waits while too much is under way to the peer already, in the order of the calls, so that short
+    /// messages do not pass by a long one that waits. Acknowledgements do not wait for the caller.
     ///
     /// # Errors
     /// [`SendError`], but never [`SendError::Full`].
@@ -79,9 +98,13 @@ impl Peer {
         if let Some(ticket) = self.submit(&body, delivery) {
             return Ok(ticket);
         }
-        let wakers = wakers_of(self.0.key, |face| &mut face.room);
+        let mut waiting = Waiting {
+            handle: &self.0,
+            number: None,
+        };
+        let wakers = wakers_of(self.0.key, |face| &mut face.senders);
         until_changed(self.0.shared(), wakers, |state, now| {
-            match self.send_locked(state, now, &body, delivery) {
+            match self.send_locked(state, now, &body, delivery, Some(&mut waiting)) {
                 Err(SendError::Full) => Poll::Pending,
                 other => Poll::Ready(other),
             }
@@ -100,7 +123,7 @@ impl Peer {
             Some(ticket) => Ok(ticket),
             None => {
                 let shared = self.0.shared();
-                shared.change(|state, now| self.send_locked(state, now, &body, delivery))
+                shared.change(|state, now| self.send_locked(state, now, &body, delivery, None))
             }
         }
     }
@@ -135,11 +158,30 @@ impl Peer {
         now: Instant,
         body: &Bytes,
         delivery: Delivery,
+        waiting: Option<&mut Waiting<'_>>,
     ) -> Result<Ticket, SendError> {
-        let sent = state.peers.send(now, self.0.key, body.clone(), delivery);
-        state.tell_room(self.0.key);
-        let face = state.faces.get_mut(&self.0.key).ok_or(SendError::NotConnected)?;
-        sent.map(|ticket| Ticket::new(face.watch(ticket)))
+        let (key, lane) = (self.0.key, &self.0.lane);
+        let held = state.peers.waiting_bytes(key);
+        let face = state.faces.get_mut(&key).ok_or(SendError::NotConnected)?;
+        let number = waiting.as_ref().and_then(|waiting| waiting.number);
+        let is_admitted = face.room.admits(number, cost(body), held, lane.bytes_max());
+        let sent = match is_admitted || lane.is_too_long(body) || face.closed.is_some() {
+            true => state.peers.send(now, key, body.clone(), delivery),
+            false => Err(SendError::Full),
+        };
+        if let Some(waiting) = waiting {
+            match &sent {
+                Err(SendError::Full) => waiting.number = Some(face.room.wait(number, cost(body))),
+                Ok(_) | Err(_) => {
+                    if let Some(number) = waiting.number.take() {
+                        face.room.leave(number);
+                    }
+                }
+            }
+        }
+        let sent = sent.map(|ticket| Ticket::new(face.watch(ticket)));
+        state.tell_room(key);
+        sent
     }
 
     /// The next message.

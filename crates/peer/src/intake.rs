@@ -6,7 +6,7 @@
 //! is not too long, and there is room. Each connection has a [`Lane`], by which the program knows of room. All others
 //! take the lock, hand over before them what waits here, and hear what is wrong with them.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
@@ -48,10 +48,17 @@ pub(crate) struct Lane {
     body_bytes_max: usize,
     /// Bytes of messages that are on their way to the thread.
     queued: AtomicUsize,
-    /// Bytes of messages that wait or are under way to the peer.
+    /// Bytes of messages that wait or are under way to the peer, and those that are kept for whoever waited.
     held: AtomicUsize,
-    is_closed: AtomicBool,
+    /// [`CLOSED`], [`CONTESTED`].
+    barred: AtomicU8,
 }
+
+/// No message takes this way any more.
+const CLOSED: u8 = 1;
+
+/// Somebody waits for room, whom nobody may pass by ([`crate::room`]).
+const CONTESTED: u8 = 2;
 
 impl Lane {
     pub(crate) fn new(bytes_max: usize, body_bytes_max: usize) -> Self {
@@ -60,7 +67,7 @@ impl Lane {
             body_bytes_max,
             queued: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
-            is_closed: AtomicBool::new(false),
+            barred: AtomicU8::new(0),
         }
     }
 
@@ -69,7 +76,7 @@ impl Lane {
         if delivery.order != Order::Unordered
             || matches!(delivery.reliability, Reliability::Deadline(_))
             || body.len() > self.body_bytes_max
-            || self.is_closed.load(Ordering::SeqCst)
+            || self.barred.load(Ordering::SeqCst) != 0
         {
             return false;
         }
@@ -93,7 +100,24 @@ impl Lane {
 
     /// No message takes this way any more.
     pub(crate) fn close(&self) {
-        self.is_closed.store(true, Ordering::SeqCst);
+        self.barred.fetch_or(CLOSED, Ordering::SeqCst);
+    }
+
+    /// While somebody waits for room, no message takes this way.
+    pub(crate) fn set_contested(&self, is_contested: bool) {
+        match is_contested {
+            true => self.barred.fetch_or(CONTESTED, Ordering::SeqCst),
+            false => self.barred.fetch_and(!CONTESTED, Ordering::SeqCst),
+        };
+    }
+
+    pub(crate) fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    /// Whether a message is longer than any may be.
+    pub(crate) fn is_too_long(&self, body: &Bytes) -> bool {
+        body.len() > self.body_bytes_max
     }
 }
 
@@ -159,7 +183,12 @@ mod tests {
         }
         assert!(!lane.reserve(&long, Delivery::unordered()));
         assert!(lane.reserve(&short, Delivery::unordered()));
+        lane.set_contested(true);
+        assert!(!lane.reserve(&short, Delivery::unordered()));
+        lane.set_contested(false);
+        assert!(lane.reserve(&short, Delivery::unordered()));
         lane.close();
+        lane.set_contested(false);
         assert!(!lane.reserve(&short, Delivery::unordered()));
     }
 }

@@ -167,6 +167,7 @@ pub mod limits;
 mod mapping;
 mod path;
 mod rendezvous;
+mod room;
 mod shared;
 mod stats;
 mod streams;

@@ -4,7 +4,7 @@
 //! The lock is held for the work on one received message, on one outbox or on one call of the program, never during a
 //! system call of the thread. Most messages of the program do without it ([`crate::intake`]).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -61,6 +61,8 @@ pub(crate) struct State {
     pub(crate) pinhole: Companion<SocketAddr, MappingProblem>,
     /// The face of a connection that has ended stays until its handle is dropped.
     pub(crate) faces: BTreeMap<PeerKey, Box<Face>>,
+    /// Those of them where somebody waits for room.
+    contested: BTreeSet<PeerKey>,
     /// Messages that are being handed over; empty otherwise.
     submissions: Vec<Submission>,
     lane: LaneBounds,
@@ -123,7 +125,7 @@ impl State {
                     .end(Outcome::Dropped(DropReason::ConnectionEnded)),
             ),
         }
-        face.lane.set_held(self.peers.waiting_bytes(key));
+        face.tell_room(self.peers.waiting_bytes(key));
         face.lane.release(cost);
     }
 
@@ -133,11 +135,30 @@ impl State {
         due.is_some_and(|due| self.wakes_at.is_none_or(|at| due < at))
     }
 
-    /// The room of a connection may have changed.
-    pub(crate) fn tell_room(&self, peer: PeerKey) {
-        if let Some(face) = self.faces.get(&peer) {
-            face.lane.set_held(self.peers.waiting_bytes(peer));
+    /// The room of a connection may have changed, or who waits for it.
+    pub(crate) fn tell_room(&mut self, peer: PeerKey) {
+        if let Some(face) = self.faces.get_mut(&peer) {
+            face.tell_room(self.peers.waiting_bytes(peer));
+            if face.room.is_contested() {
+                self.contested.insert(peer);
+            }
         }
+    }
+
+    /// Gives turns to whoever waits for room.
+    fn give_turns(&mut self, woken: &mut Vec<Waker>) {
+        let (peers, faces) = (&self.peers, &mut self.faces);
+        self.contested.retain(|peer| {
+            let Some(face) = faces.get_mut(peer) else {
+                return false;
+            };
+            let held = peers.waiting_bytes(*peer);
+            if face.room.give_turns(held, face.lane.bytes_max()) > 0 {
+                face.senders.take(woken);
+            }
+            face.tell_room(held);
+            face.room.is_contested()
+        });
     }
 
     /// Sorts what the peers report; who is to be woken once the lock is given back.
@@ -169,6 +190,7 @@ impl State {
         while let Some(event) = self.peers.poll_event(now) {
             self.take_event(now, event, woken);
         }
+        self.give_turns(woken);
     }
 
     /// What the threads beside the endpoint's keep up, where that changed.
@@ -390,7 +412,6 @@ impl State {
                 for submission in delayed.into_iter().flatten() {
                     self.submit(now, submission, woken);
                 }
-                self.wake(peer, woken, |face| Some(&mut face.room));
             }
             Event::Ended {
                 peer,
@@ -399,7 +420,7 @@ impl State {
             } => {
                 let held = self.peers.waiting_bytes(peer);
                 if let Some(face) = self.faces.get_mut(&peer) {
-                    face.lane.set_held(held);
+                    face.tell_room(held);
                     if !face.tickets.is_empty() {
                         let state = face.tickets.remove(&ticket);
                         woken.extend(state.and_then(|state| state.end(outcome)));
@@ -593,6 +614,7 @@ impl Shared {
             mapping: Companion::default(),
             pinhole: Companion::default(),
             faces: BTreeMap::new(),
+            contested: BTreeSet::new(),
             submissions: Vec::new(),
             lane,
             incoming: VecDeque::new(),

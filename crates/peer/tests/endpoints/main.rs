@@ -1,11 +1,12 @@
-//! Endpoints on real sockets of this machine: their [`connections`], [`messages`] and [`streams`], whoever is
-//! [`giving_up`] what they wait for, and endpoints that are [`driven_by_runtime`].
+//! Endpoints on real sockets of this machine: their [`connections`], [`messages`] and [`streams`], the [`room`] that
+//! messages share, whoever is [`giving_up`] what they wait for, and endpoints that are [`driven_by_runtime`].
 #![expect(clippy::unwrap_used, reason = "a failed step of a test fails the test")]
 
 mod connections;
 mod driven_by_runtime;
 mod giving_up;
 mod messages;
+mod room;
 mod streams;
 
 use std::sync::Arc;
