@@ -107,7 +107,8 @@ pub struct Ticket(pub(crate) u64);
 /// How a ticket ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The peer has the whole message. It does not deliver one that fits a packet and is longer than it takes.
+    /// The peer has the whole message. It does not deliver one that is longer than it takes: one that fits a packet, or
+    /// that had come whole before its refusal was heard, is acknowledged all the same.
     Acked,
     /// The deadline passed first; the message may have arrived all the same.
     Expired,

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use peer_proto::limits::MESSAGE_BYTES_MAX;
 use peer_proto::{Delivery, Order, Outcome, Reliability, SendCounters, Ticket};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -12,26 +13,40 @@ use sim::LinkConfig;
 use crate::world::World;
 
 /// Runs of the test command.
-const SEEDS: u64 = 1_000;
+pub(crate) const SEEDS: u64 = 1_000;
 
 /// Messages of a run, in both directions together.
-const MESSAGES: u32 = 40;
+pub(crate) const MESSAGES: u32 = 40;
 
 /// What was sent, by its number in the body.
-struct Sent {
-    end: usize,
-    ticket: Ticket,
-    delivery: Delivery,
-    length: usize,
+pub(crate) struct Sent {
+    pub(crate) end: usize,
+    pub(crate) ticket: Ticket,
+    pub(crate) delivery: Delivery,
+    pub(crate) length: usize,
 }
 
-fn body(number: u32, length: usize) -> Vec<u8> {
+/// Under what the laws are to hold.
+pub(crate) struct Terms {
+    /// The connection has ended.
+    pub(crate) has_ended: bool,
+    /// The longest message of each end.
+    pub(crate) bytes_max: [usize; 2],
+}
+
+/// A connection that lives, of ends that take all messages.
+const LIVING: Terms = Terms {
+    has_ended: false,
+    bytes_max: [MESSAGE_BYTES_MAX; 2],
+};
+
+pub(crate) fn body(number: u32, length: usize) -> Vec<u8> {
     let mut body = vec![number as u8; length.max(4)];
     body[..4].copy_from_slice(&number.to_be_bytes());
     body
 }
 
-fn random_link(random: &mut StdRng) -> LinkConfig {
+pub(crate) fn random_link(random: &mut StdRng) -> LinkConfig {
     LinkConfig {
         delay: Duration::from_micros(random.random_range(100..40_000)),
         jitter: Duration::from_micros(random.random_range(0..5_000)),
@@ -44,7 +59,7 @@ fn random_link(random: &mut StdRng) -> LinkConfig {
     }
 }
 
-fn random_delivery(random: &mut StdRng) -> Delivery {
+pub(crate) fn random_delivery(random: &mut StdRng) -> Delivery {
     let order = match random.random_range(0..4) {
         0 => Order::Unordered,
         1 => Order::Latest(random.random_range(0..2)),
@@ -63,7 +78,7 @@ fn random_delivery(random: &mut StdRng) -> Delivery {
     }
 }
 
-fn length(random: &mut StdRng) -> usize {
+pub(crate) fn length(random: &mut StdRng) -> usize {
     match random.random_range(0..8) {
         0 => random.random_range(1_100..1_500),
         1 => random.random_range(1_500..60_000),
@@ -148,7 +163,7 @@ fn messages_keep_their_laws_whatever_the_path_does() {
         let (mut world, sent) = run(seed);
         assert!(world.ends.iter().all(|end| end.closed.is_empty()));
         for end in 0..2 {
-            check_delivered(&world, &sent, end);
+            check_delivered(&world, &sent, end, &LIVING);
             check_counters(&mut world, end);
         }
     });
@@ -162,7 +177,7 @@ fn messages_keep_their_laws_while_their_connection_moves_between_paths() {
         let (mut world, sent) = run_relayed(seed);
         assert!(world.ends.iter().all(|end| end.closed.is_empty()));
         for end in 0..2 {
-            check_delivered(&world, &sent, end);
+            check_delivered(&world, &sent, end, &LIVING);
             check_counters(&mut world, end);
             moves += world.ends[end].taken.len();
         }
@@ -171,7 +186,7 @@ fn messages_keep_their_laws_while_their_connection_moves_between_paths() {
 }
 
 /// What came to the peer of `end` against what `end` sent.
-fn check_delivered(world: &World, sent: &BTreeMap<u32, Sent>, end: usize) {
+pub(crate) fn check_delivered(world: &World, sent: &BTreeMap<u32, Sent>, end: usize, terms: &Terms) {
     let (from, to) = (&world.ends[end], &world.ends[1 - end]);
     let mut delivered = BTreeSet::new();
     let mut last: BTreeMap<(u8, u32), u32> = BTreeMap::new();
@@ -193,9 +208,12 @@ fn check_delivered(world: &World, sent: &BTreeMap<u32, Sent>, end: usize) {
             "message {number} came late"
         );
     }
+    let takes = |message: &Sent| message.length <= terms.bytes_max[1 - end];
     for (number, message) in sent.iter().filter(|(_, message)| message.end == end) {
         let is_lasting = message.delivery.reliability == Reliability::Reliable;
         match (from.ended[&message.ticket], message.delivery.order) {
+            // It may have come whole before its refusal did.
+            (Outcome::Acked, _) if !takes(message) => assert!(!delivered.contains(number)),
             (Outcome::Acked, Order::Unordered) => {
                 assert!(
                     delivered.contains(number),
@@ -218,7 +236,8 @@ fn check_delivered(world: &World, sent: &BTreeMap<u32, Sent>, end: usize) {
                 let fits = match reason {
                     Reason::Superseded => matches!(order, Order::Latest(_)),
                     Reason::Lost => message.delivery.reliability == Reliability::Unreliable,
-                    Reason::Refused | Reason::ConnectionEnded => false,
+                    Reason::Refused => !takes(message),
+                    Reason::ConnectionEnded => terms.has_ended,
                 };
                 assert!(fits, "message {number} was dropped as {reason:?}");
             }
@@ -230,6 +249,8 @@ fn check_delivered(world: &World, sent: &BTreeMap<u32, Sent>, end: usize) {
         let newest = sent.iter().rfind(|(_, message)| of_key(message));
         if let Some((number, message)) = newest
             && message.delivery.reliability == Reliability::Reliable
+            && takes(message)
+            && (!terms.has_ended || from.ended[&message.ticket] == Outcome::Acked)
         {
             assert_eq!(from.ended[&message.ticket], Outcome::Acked);
             assert!(

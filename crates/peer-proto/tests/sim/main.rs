@@ -3,6 +3,7 @@
 
 mod bounds;
 mod crowd;
+mod endings;
 mod fairness;
 mod identity;
 mod laws;
