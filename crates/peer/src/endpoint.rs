@@ -246,21 +246,27 @@ impl Builder {
         state.accept_queue_max = self.accept_queue_max;
         state.lan.finds = self.finds_on_lan;
         drop(state);
-        if self.announces_on_lan {
-            lan::announce(&shared, self.numbers_on_lan).map_err(failed)?;
+        let begin = || {
+            if self.announces_on_lan {
+                lan::announce(&shared, self.numbers_on_lan)?;
+            }
+            if self.maps_port {
+                mapping::begin(&shared)?;
+            }
+            let driver = Driver::new(Arc::clone(&shared), socket, poller, parameters);
+            match driven_by {
+                Some(runtime) => driver.spawn(&runtime),
+                None => thread::Builder::new()
+                    .name("peer".to_owned())
+                    .spawn(move || driver.run())
+                    .map(drop),
+            }
+        };
+        if let Err(error) = begin() {
+            // Those that have begun keep the endpoint, and would wait for its end for ever.
+            shared.lock().end_companions();
+            return Err(failed(error));
         }
-        if self.maps_port {
-            mapping::begin(&shared).map_err(failed)?;
-        }
-        let driver = Driver::new(Arc::clone(&shared), socket, poller, parameters);
-        match driven_by {
-            Some(runtime) => driver.spawn(&runtime),
-            None => thread::Builder::new()
-                .name("peer".to_owned())
-                .spawn(move || driver.run())
-                .map(drop),
-        }
-        .map_err(failed)?;
         Ok(Endpoint(Arc::new(Owner(shared))))
     }
 }

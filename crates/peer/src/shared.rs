@@ -331,7 +331,7 @@ impl State {
     }
 
     /// The threads beside the endpoint's take back what they keep up.
-    fn end_companions(&mut self) {
+    pub(crate) fn end_companions(&mut self) {
         self.lan.announcement.end();
         self.mapping.end();
         self.pinhole.end();
