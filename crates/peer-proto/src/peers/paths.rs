@@ -96,7 +96,7 @@ impl Peers {
         }
     }
 
-    /// Nothing is decided any more about the paths of a connection that is closing; what is said to its peer goes by the
+    /// Nothing is decided any more about paths of a connection that is closing; what is said to its peer goes by the
     /// one in use.
     fn leave_paths(&mut self, index: usize, connection: ConnectionKey) {
         if let Some(paths) = self.take_paths(index) {
