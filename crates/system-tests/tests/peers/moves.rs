@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use peer::blocking::{wait, wait_for};
-use peer::{CloseReason, Delivery, Peer, PeerPath};
+use peer::{CloseReason, Delivery, Endpoint, EndpointEvent, Peer, PeerPath};
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::require_root;
 
@@ -19,6 +19,21 @@ pub(super) const MOVE_LIMIT: Duration = Duration::from_secs(90);
 /// Between two messages of a test.
 const PACE: Duration = Duration::from_millis(5);
 
+/// Messages after the rendezvous is known to be gone.
+const MESSAGES_WITHOUT: u32 = 100;
+
+/// The endpoint was registered, and has told that it is so no longer.
+fn has_told_of_the_loss(endpoint: &Endpoint) -> bool {
+    let mut events = endpoint.events();
+    let told = std::iter::from_fn(|| wait_for(Duration::ZERO, events.next_event()).flatten());
+    let of_registration = told.filter_map(|event| match event {
+        EndpointEvent::Registered { .. } => Some(false),
+        EndpointEvent::Unregistered => Some(true),
+        _ => None,
+    });
+    of_registration.last() == Some(true)
+}
+
 /// RDV-9.
 #[test]
 fn connections_live_on_without_the_rendezvous_and_others_are_made_when_it_is_back() {
@@ -26,11 +41,14 @@ fn connections_live_on_without_the_rendezvous_and_others_are_made_when_it_is_bac
     let mut world = World::new();
     world.set_kinds([PortRestricted, PortRestricted], FIRST_PORT);
     let (one, two) = (world.peer(0, FIRST_PORT), world.peer(1, FIRST_PORT));
-    let (_, [peer, incoming]) = first_message(&one, &two, PROGRAM_LIMIT).unwrap();
+    let (_, ends) = first_message(&one, &two, PROGRAM_LIMIT).unwrap();
     world.server.kill();
-    let ticket = wait(peer.send("without it", Delivery::ordered(1))).unwrap();
-    assert_eq!(wait_for(PROGRAM_LIMIT, ticket), Some(peer::Outcome::Acked));
-    drop((peer, incoming));
+    let mut talk = Talk::new(ends);
+    talk.until("both ends have told that the rendezvous is gone", |_| {
+        has_told_of_the_loss(&one) && has_told_of_the_loss(&two)
+    });
+    talk.go_on(MESSAGES_WITHOUT);
+    talk.finish();
     world.server.start_again();
     testbed::wait::wait_until("another meeting", PROGRAM_LIMIT, || {
         first_message(&two, &one, ATTEMPT).is_some()
@@ -64,6 +82,15 @@ impl Talk {
         }
         println!("{what} after {:?}: {:?}", begin.elapsed(), self.paths());
         begin.elapsed()
+    }
+
+    /// Goes on with so many messages.
+    fn go_on(&mut self, messages: u32) {
+        for _ in 0..messages {
+            self.say();
+            let next = Instant::now() + PACE;
+            self.hear(|| next.saturating_duration_since(Instant::now()));
+        }
     }
 
     fn say(&mut self) {
