@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 
 use super::bars::{Bars, Rate};
-use super::events::is_listed;
+use super::events::EventName;
 use super::interrupt::Interrupt;
 use super::looked::{Looked, offered};
 use crate::limits::{TRANSFER_BAR_TURN, TRANSFER_JSON_TURN, TRANSFER_TURN};
@@ -87,23 +87,35 @@ impl Display {
         matches!(*self.mode, Mode::Bars(_))
     }
 
-    /// Tells people, above the bars, and programs by an event with this name.
-    pub(super) fn tell(&self, event: &str, text: &str) {
+    /// Tells people, above the bars, and programs by this event.
+    pub(super) fn tell(&self, event: EventName, text: &str) {
+        self.json(event, json!({ "text": text }));
+        self.note(text);
+    }
+
+    /// Tells people alone.
+    fn note(&self, text: &str) {
         match &*self.mode {
             Mode::Bars(bars) => bars.suspend(|| output::note(&format!("{}{text}", self.whose))),
-            Mode::Json { .. } => self.json(json!({ "event": event, "text": text })),
+            Mode::Json { .. } => {}
             Mode::Quiet => output::note(&format!("{}{text}", self.whose)),
         }
     }
 
-    /// The same for programs alone.
-    pub(super) fn json(&self, mut value: Value) {
+    /// Tells programs alone.
+    pub(super) fn json(&self, event: EventName, fields: Value) {
         if let Mode::Json { on_stdout } = *self.mode {
-            if let Value::Object(fields) = &mut value {
-                fields.extend(self.fields.clone());
+            let mut line = Map::new();
+            line.insert("event".to_owned(), json!(event.text()));
+            if let Value::Object(fields) = fields {
+                line.extend(fields);
             }
-            debug_assert!(is_listed(&value), "docs/file-events.md does not list {value}");
-            let line = output::json(&value);
+            line.extend(self.fields.clone());
+            debug_assert!(
+                line.keys().all(|field| field == "event" || event.has(field)),
+                "docs/file-events.md does not list all of {line:?}"
+            );
+            let line = output::json(&Value::Object(line));
             // Who reads no more is not told more.
             let _ = match on_stdout {
                 true => writeln!(io::stdout().lock(), "{line}"),
@@ -137,19 +149,22 @@ impl Display {
     }
 
     fn event(&self, event: Event) {
-        let value = match &event {
-            Event::Done { path, bytes, how } => {
-                json!({ "event": "file", "path": path, "bytes": bytes, "how": how_name(*how) })
-            }
-            Event::Renamed { from, to } => json!({ "event": "renamed", "from": from, "to": to }),
-            Event::Problem { path, text } => json!({ "event": "problem", "path": path, "text": text }),
-            Event::Note { text } => json!({ "event": "note", "text": text }),
-            Event::Damaged { path, bytes, at } => {
-                json!({ "event": "damaged", "path": path, "bytes": bytes, "at": at.name() })
-            }
-            Event::Carrier { carrier, reason } => {
-                json!({ "event": "carrier", "carrier": carrier.name(), "reason": reason })
-            }
+        let (name, fields) = match &event {
+            Event::Done { path, bytes, how } => (
+                EventName::File,
+                json!({ "path": path, "bytes": bytes, "how": how_name(*how) }),
+            ),
+            Event::Renamed { from, to } => (EventName::Renamed, json!({ "from": from, "to": to })),
+            Event::Problem { path, text } => (EventName::Problem, json!({ "path": path, "text": text })),
+            Event::Note { text } => (EventName::Note, json!({ "text": text })),
+            Event::Damaged { path, bytes, at } => (
+                EventName::Damaged,
+                json!({ "path": path, "bytes": bytes, "at": at.name() }),
+            ),
+            Event::Carrier { carrier, reason } => (
+                EventName::Carrier,
+                json!({ "carrier": carrier.name(), "reason": reason }),
+            ),
             Event::Offered {
                 path,
                 bytes,
@@ -157,21 +172,22 @@ impl Display {
                 would,
             } => {
                 self.looked().add(*bytes, *missing, *would);
-                json!({
-                    "event": "offered", "path": path, "bytes": bytes, "missing": missing,
-                    "would": would.map(Would::name),
-                })
+                let would = would.map(Would::name);
+                (
+                    EventName::Offered,
+                    json!({ "path": path, "bytes": bytes, "missing": missing, "would": would }),
+                )
             }
             _ => return,
         };
-        self.json(value);
+        self.json(name, fields);
         if matches!(*self.mode, Mode::Json { .. }) {
             return;
         }
         match &event {
-            Event::Renamed { from, to } => self.tell("", &format!("{from} is stored as {to}")),
-            Event::Problem { path, text } if path.is_empty() => self.tell("", text),
-            Event::Problem { path, text } => self.tell("", &format!("{path}: {text}")),
+            Event::Renamed { from, to } => self.note(&format!("{from} is stored as {to}")),
+            Event::Problem { path, text } if path.is_empty() => self.note(text),
+            Event::Problem { path, text } => self.note(&format!("{path}: {text}")),
             Event::Damaged { path, bytes, at } => {
                 let bytes = units::bytes(*bytes);
                 let how = match at {
@@ -179,13 +195,13 @@ impl Display {
                     DamagedAt::Whole => "do not have the sender's hash",
                     DamagedAt::Arrival => "came damaged",
                 };
-                self.tell("", &format!("{path}: {bytes} {how}, and come again"));
+                self.note(&format!("{path}: {bytes} {how}, and come again"));
             }
             // Elsewhere how it ended names the carrier.
             Event::Carrier { reason, .. } if self.is_drawn() => {
-                self.tell("", reason);
+                self.note(reason);
             }
-            Event::Note { text } => self.tell("", text),
+            Event::Note { text } => self.note(text),
             Event::Offered {
                 path,
                 bytes,
@@ -219,7 +235,7 @@ impl Display {
                 );
                 match &mut bars {
                     Some(bars) => bars.draw(&snapshot, &rate),
-                    None => display.json(as_json(&snapshot, &rate)),
+                    None => display.json(EventName::Progress, as_json(&snapshot, &rate)),
                 }
             }
         });
@@ -231,22 +247,20 @@ impl Display {
 
     /// Tells how a transfer ended. What failed was told when it did.
     pub(super) fn report(&self, verb: &str, report: &Report, snapshot: &Snapshot, took: Duration) {
-        self.json(json!({
-            "event": "end", "stored": report.stored, "skipped": report.skipped, "failed": report.failed,
+        let end = json!({
+            "stored": report.stored, "skipped": report.skipped, "failed": report.failed,
             "bytes_sent": report.bytes_sent, "bytes_there": report.bytes_there, "seconds": took.as_secs_f64(),
             "carrier_reason": report.carrier_reason,
-        }));
-        if matches!(*self.mode, Mode::Json { .. }) {
-            return;
-        }
-        self.tell("end", &summary(verb, report, snapshot, took));
+        });
+        self.json(EventName::End, end);
+        self.note(&summary(verb, report, snapshot, took));
     }
 
     /// Tells what all that is offered, or would be received, comes to.
     pub(super) fn end_look(&self) {
         let looked = *self.looked();
         match &*self.mode {
-            Mode::Json { .. } => self.json(looked.as_json()),
+            Mode::Json { .. } => self.json(EventName::OfferedEnd, looked.as_json()),
             Mode::Bars(_) | Mode::Quiet => self.data(&looked.to_string()),
         }
     }
@@ -313,7 +327,7 @@ fn as_json(snapshot: &Snapshot, rate: &Rate) -> Value {
         })
         .collect();
     json!({
-        "event": "progress", "bytes_total": snapshot.bytes_total, "bytes_done": snapshot.bytes_done,
+        "bytes_total": snapshot.bytes_total, "bytes_done": snapshot.bytes_done,
         "bytes_there": snapshot.bytes_there, "bytes_wire": snapshot.bytes_wire, "files_total": snapshot.files_total,
         "files_done": snapshot.files_done, "is_complete_list": snapshot.manifest_complete,
         "bytes_per_second": rate.bytes_per_second() as u64,

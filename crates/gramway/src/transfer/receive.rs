@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::arguments::{ConflictArgument, ReceiveArguments};
 use super::display::{Display, End};
+use super::events::EventName;
 use super::interrupt::Interrupt;
 use super::meeting::Meeting;
 use super::{complete, confine, needs, problem, server, state};
@@ -78,12 +79,12 @@ fn receive(
     // Since when the sender has no room.
     let mut busy: Option<Instant> = None;
     loop {
-        let met = meeting.meet(limit, interrupt, &|text| display.tell("waiting", text));
+        let met = meeting.meet(limit, interrupt, &|text| display.tell(EventName::Waiting, text));
         if interrupt.is_over() {
             return Err(interrupted());
         }
         let peer = met?;
-        display.json(json!({ "event": "connected", "peer": peer.id().to_string() }));
+        display.json(EventName::Connected, json!({ "peer": peer.id().to_string() }));
         let progress = display.progress();
         let _running = interrupt.add(&progress);
         let watch = display.watch(End::Receiver, &progress);
@@ -108,7 +109,7 @@ fn receive(
                 if is_busy {
                     if busy.is_none() {
                         display.tell(
-                            "waiting",
+                            EventName::Waiting,
                             "the sender has too much to do at present; trying again",
                         );
                     }
@@ -127,7 +128,7 @@ fn receive(
                 }
                 breaks += 1;
                 let why = output::shown(&error.to_string()).into_owned();
-                display.tell("lost", &format!("{why}; connecting again"));
+                display.tell(EventName::Lost, &format!("{why}; connecting again"));
                 interrupt.pause(TRANSFER_TURN);
             }
             Err(error) => return Err(problem(&error)),

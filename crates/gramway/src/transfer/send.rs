@@ -16,6 +16,7 @@ use tunnel_proto::limits::INVITATION_NUMBERS;
 use super::arguments::SendArguments;
 use super::codes::Codes;
 use super::display::Display;
+use super::events::EventName;
 use super::interrupt::Interrupt;
 use super::proof::{self, Unproved};
 use super::server::Server;
@@ -83,7 +84,7 @@ pub(crate) fn run(arguments: &SendArguments) -> Result<(), Problem> {
     };
     if known.is_some() {
         let id = endpoint.id();
-        display.json(json!({ "event": "waiting", "peer": id.to_string() }));
+        display.json(EventName::Waiting, json!({ "peer": id.to_string() }));
         if !arguments.common.json {
             output::note(&format!(
                 "waiting for the peer; there, run: gramway receive --peer {id}"
@@ -209,9 +210,10 @@ fn show_codes(
     for code in &codes {
         let command = format!("gramway receive {code}{link}");
         if arguments.common.json {
-            display.json(json!({
-                "event": "code", "code": code.to_string(), "command": command, "needs_link": has_cover,
-            }));
+            display.json(
+                EventName::Code,
+                json!({ "code": code.to_string(), "command": command, "needs_link": has_cover }),
+            );
             continue;
         }
         // People copy it, and scripts read it, from standard output.
@@ -296,7 +298,7 @@ impl Sending {
                     if error == Unproved::Exchange(ExchangeError::WrongGuess) {
                         self.was_guessed.store(true, Ordering::SeqCst);
                         self.serving.display.tell(
-                            "wrong_code",
+                            EventName::WrongCode,
                             "somebody tried a wrong code: it was mistyped, or guessed. That code is not valid any more",
                         );
                     }
@@ -315,7 +317,7 @@ impl Sending {
             Ok(None) | Err(TransferError::Cancelled) => {}
             // It may come again: what was not received must not count as sent.
             Ok(Some(report)) if report.is_look => display.tell(
-                "looked",
+                EventName::Looked,
                 "the receiver has looked at what is offered, and may come again to receive it; waiting for it",
             ),
             Ok(Some(report)) => {
@@ -330,14 +332,14 @@ impl Sending {
             }
             Err(error @ TransferError::Unconfirmed(_)) if self.serving.is_spent() => {
                 let text = shown(&error);
-                display.tell("unconfirmed", &text);
+                display.tell(EventName::Unconfirmed, &text);
                 self.fail(Problem::unavailable(text));
                 self.give_up_on(number);
             }
             Err(TransferError::Unconfirmed(why)) => {
                 let why = output::shown(&why).into_owned();
                 display.tell(
-                    "unconfirmed",
+                    EventName::Unconfirmed,
                     &format!(
                         "everything has arrived, but the connection to the receiver was lost ({why}) before it said that its \
                          disk has it; waiting for it to come again and say so"
@@ -350,19 +352,19 @@ impl Sending {
                 let text = format!(
                     "the connection to the receiver was lost ({why}), and standard input can be read once: run both commands again"
                 );
-                display.tell("lost", &text);
+                display.tell(EventName::Lost, &text);
                 self.fail(Problem::unavailable(text));
                 self.give_up_on(number);
             }
             Err(TransferError::Lost(why)) => {
                 let why = output::shown(&why).into_owned();
                 display.tell(
-                    "lost",
+                    EventName::Lost,
                     &format!("the connection to the receiver was lost ({why}); it may come again, and goes on where it ended"),
                 );
             }
             Err(error) => {
-                display.tell("failed", &shown(&error));
+                display.tell(EventName::Failed, &shown(&error));
                 self.fail(problem(&error));
                 self.give_up_on(number);
             }

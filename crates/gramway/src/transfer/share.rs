@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::arguments::ShareArguments;
 use super::display::Display;
+use super::events::EventName;
 use super::interrupt::Interrupt;
 use super::serving::{Serving, Threads};
 use super::{close, confine, listen, needs, options, server, state};
@@ -52,7 +53,7 @@ pub(crate) fn run(arguments: &ShareArguments) -> Result<(), Problem> {
     let interrupt = Interrupt::watch()?;
     let endpoint = listen(&arguments.common, &arguments.offer, key, server, peers)?;
     let id = endpoint.id();
-    display.json(json!({ "event": "waiting", "peer": id.to_string() }));
+    display.json(EventName::Waiting, json!({ "peer": id.to_string() }));
     if !arguments.common.json {
         output::note(&format!(
             "sharing {}; those who may read it run: gramway receive --peer {id} [--list]",
@@ -81,12 +82,12 @@ fn serve(sharing: &Serving, peer: &Peer) {
     let display = sharing.display.of_receiver(peer.id(), None, whose);
     match sharing.send(peer, &display) {
         Ok(Some(report)) if report.is_look => {
-            display.tell("looked", "it has looked at what is shared");
+            display.tell(EventName::Looked, "it has looked at what is shared");
         }
         Ok(_) | Err(TransferError::Cancelled) => {}
         Err(error) => {
             let why = output::shown(&error.to_string()).into_owned();
-            display.tell("failed", &why);
+            display.tell(EventName::Failed, &why);
         }
     }
 }

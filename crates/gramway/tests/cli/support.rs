@@ -137,7 +137,7 @@ impl Place {
     }
 }
 
-/// A running server or client whose stderr is read; killed with the value.
+/// A running program of which stderr or stdout is read; killed with the value.
 pub(crate) struct Program {
     pub(crate) child: Child,
     lines: std::sync::mpsc::Receiver<String>,
@@ -145,10 +145,20 @@ pub(crate) struct Program {
 
 impl Program {
     pub(crate) fn watch(mut child: Child) -> Self {
-        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let stderr = child.stderr.take().unwrap();
+        Self::reading(child, stderr)
+    }
+
+    /// The same, but its stdout is read: lines for programs.
+    pub(crate) fn watch_stdout(mut child: Child) -> Self {
+        let stdout = child.stdout.take().unwrap();
+        Self::reading(child, stdout)
+    }
+
+    fn reading(child: Child, from: impl Read + Send + 'static) -> Self {
         let (sender, lines) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            stderr
+            BufReader::new(from)
                 .lines()
                 .map_while(Result::ok)
                 .try_for_each(|line| sender.send(line))

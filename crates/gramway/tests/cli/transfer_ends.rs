@@ -105,7 +105,7 @@ fn take_and_leave(peer: &Peer) {
 /// FILE-42.
 #[test]
 fn a_sender_that_is_not_told_that_a_disk_has_everything_waits_for_that_and_is_no_success_without() {
-    for comes_again in [true, false] {
+    for (comes_again, is_json) in [(true, false), (false, false), (true, true), (false, true)] {
         let place = Place::new();
         fs::write(place.path("file"), "bytes").expect("it is written");
         let key = SecretKey::generate().expect("the system gives random bytes");
@@ -125,8 +125,19 @@ fn a_sender_that_is_not_told_that_a_disk_has_everything_waits_for_that_and_is_no
             "--timeout",
             "20",
         ];
-        let sender = Program::watch(place.command(&arguments).spawn().expect("it starts"));
-        sender.wait_for("waiting for the peer");
+        let (sender, [waiting, unconfirmed]) = match is_json {
+            true => {
+                let child = place.command(&[&arguments[..], &["--json"]].concat()).spawn();
+                let sender = Program::watch_stdout(child.expect("it starts"));
+                (sender, [r#""event":"waiting""#, r#""event":"unconfirmed""#])
+            }
+            false => {
+                let child = place.command(&arguments).spawn();
+                let sender = Program::watch(child.expect("it starts"));
+                (sender, ["waiting for the peer", "before it said that its disk has it"])
+            }
+        };
+        sender.wait_for(waiting);
         let any = "127.0.0.1:0".parse().expect("it is an address");
         let endpoint = Endpoint::bind(key, any).expect("a port is free");
         let connect = || {
@@ -137,7 +148,7 @@ fn a_sender_that_is_not_told_that_a_disk_has_everything_waits_for_that_and_is_no
                 .expect("it lets us in")
         };
         take_and_leave(&connect());
-        sender.wait_for("before it said that its disk has it");
+        sender.wait_for(unconfirmed);
         if comes_again {
             fs::create_dir(place.path("to")).expect("it is made");
             let options = ReceiveOptions::new(Destination::Directory(place.path("to")));
@@ -145,7 +156,9 @@ fn a_sender_that_is_not_told_that_a_disk_has_everything_waits_for_that_and_is_no
             assert_eq!(report.expect("it comes").stored, 1);
             assert_eq!(sender.end(), Some(0));
         } else {
-            sender.wait_for("look there before you remove anything here");
+            if !is_json {
+                sender.wait_for("look there before you remove anything here");
+            }
             assert_eq!(sender.end(), Some(UNAVAILABLE));
         }
     }
