@@ -38,8 +38,20 @@ enum State {
     Tried(PeerId),
     /// This peer knows them, and may come again.
     Taken(PeerId),
-    /// Somebody guessed, or everything is transferred.
-    Over,
+    Over(Over),
+}
+
+/// Why nobody may try a code any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    /// Somebody guessed wrongly.
+    Guessed,
+    /// Too many exchanges were begun, and none came to its end.
+    TriedTooOften,
+    /// Nobody proved to know it in its time.
+    Expired,
+    /// Its receiver has everything, or gets nothing more.
+    Served,
 }
 
 impl Codes {
@@ -62,23 +74,23 @@ impl Codes {
             State::Free => slot.state = State::Tried(peer),
             State::Taken(known) if known == peer => {}
             State::Tried(_) => return Turn::Later,
-            State::Taken(_) | State::Over => return Turn::Never,
+            State::Taken(_) | State::Over(_) => return Turn::Never,
         }
         Turn::Now(slot.code.clone())
     }
 
     /// Somebody takes part in an exchange about the code with this number. Whether the code may be tried that often:
-    /// who only names the number does not count.
+    /// who only names the number does not count, nor who has proved to know it before.
     pub(super) fn count_attempt(&self, number: u32) -> bool {
         let mut slots = self.slots();
         let Some(slot) = slots.iter_mut().find(|slot| slot.code.number() == number) else {
             return false;
         };
-        slot.attempts += 1;
+        slot.attempts += u32::from(matches!(slot.state, State::Tried(_)));
         if slot.attempts > TRANSFER_ATTEMPTS_MAX {
-            slot.state = State::Over;
+            slot.state = State::Over(Over::TriedTooOften);
         }
-        slot.state != State::Over
+        !matches!(slot.state, State::Over(_))
     }
 
     /// What became of that.
@@ -88,21 +100,21 @@ impl Codes {
         let Some(slot) = slot else { return };
         slot.state = match (proved, slot.state) {
             (Ok(()), _) => State::Taken(peer),
-            (Err(Unproved::Exchange(ExchangeError::WrongGuess)), _) => State::Over,
+            (Err(Unproved::Exchange(ExchangeError::WrongGuess)), _) => State::Over(Over::Guessed),
             // Who leaves before it has confirmed has learned nothing.
             (Err(_), State::Tried(_)) => State::Free,
             (Err(_), state) => state,
         };
     }
 
-    /// Everything is transferred to whoever had this code.
+    /// Whoever had this code has everything, or gets nothing more.
     pub(super) fn complete(&self, number: u32) {
         for slot in self
             .slots()
             .iter_mut()
             .filter(|slot| slot.code.number() == number)
         {
-            slot.state = State::Over;
+            slot.state = State::Over(Over::Served);
         }
     }
 
@@ -110,7 +122,7 @@ impl Codes {
     pub(super) fn expire(&self) {
         for slot in self.slots().iter_mut() {
             if matches!(slot.state, State::Free | State::Tried(_)) {
-                slot.state = State::Over;
+                slot.state = State::Over(Over::Expired);
             }
         }
     }
@@ -122,7 +134,13 @@ impl Codes {
 
     /// Whether somebody may still come with one of them.
     pub(super) fn are_open(&self) -> bool {
-        self.slots().iter().any(|slot| slot.state != State::Over)
+        let is_over = |slot: &Slot| matches!(slot.state, State::Over(_));
+        !self.slots().iter().all(is_over)
+    }
+
+    /// Whether one of them is over for this reason.
+    pub(super) fn are_over(&self, why: Over) -> bool {
+        self.slots().iter().any(|slot| slot.state == State::Over(why))
     }
 
     /// Whether one of them is still to be told to somebody.
@@ -181,7 +199,7 @@ mod tests {
         let wrong = Err(Unproved::Exchange(ExchangeError::WrongGuess));
         codes.end(4_711, peer(1), wrong);
         assert_eq!(codes.begin(4_711, peer(1)), Turn::Never);
-        assert!(codes.are_free());
+        assert!(codes.are_free() && codes.are_over(Over::Guessed));
         assert!(may_try(&codes, 4_712, 1));
         codes.end(4_712, peer(1), Ok(()));
         assert!(codes.are_open() && !codes.are_free());
@@ -214,7 +232,19 @@ mod tests {
             codes.end(4_711, peer(1), Err(Unproved::Silent));
         }
         assert!(may_try(&codes, 4_711, 1) && !codes.count_attempt(4_711));
-        codes.end(4_711, peer(1), Err(Unproved::NoCode));
+        codes.end(4_711, peer(1), Err(Unproved::TriedTooOften));
         assert_eq!(codes.begin(4_711, peer(1)), Turn::Never);
+        codes.expire();
+        assert!(codes.are_over(Over::TriedTooOften));
+        assert!(!codes.are_over(Over::Guessed));
+    }
+
+    #[test]
+    fn whoever_has_proved_to_know_a_code_comes_again_as_often_as_its_network_breaks() {
+        let codes = codes();
+        for _ in 0..2 * TRANSFER_ATTEMPTS_MAX {
+            assert!(may_try(&codes, 4_711, 1) && codes.count_attempt(4_711));
+            codes.end(4_711, peer(1), Ok(()));
+        }
     }
 }

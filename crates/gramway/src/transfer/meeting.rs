@@ -356,7 +356,7 @@ fn of_code(unproved: &Unproved) -> Problem {
     match unproved {
         Unproved::Exchange(error @ ExchangeError::WrongCode) => Problem::permission(error.to_string()),
         Unproved::Exchange(error) => Problem::unavailable(error.to_string()),
-        Unproved::NoCode => Problem::permission(
+        Unproved::NoCode | Unproved::TriedTooOften => Problem::permission(
             "the sender does not take this code any more: it was used, or tried wrongly; ask the sender for a new one",
         ),
         Unproved::Ended => Problem::unavailable("the sender has ended; have it send again, with a new code"),

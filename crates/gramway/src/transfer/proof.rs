@@ -33,6 +33,8 @@ pub(super) enum Unproved {
     Ended,
     /// No code with this number is valid there, for this peer.
     NoCode,
+    /// To the sender: the code was tried too often, and is not valid any more.
+    TriedTooOften,
     /// The user wants an end.
     Interrupted,
     /// The system gives no random bytes.
@@ -104,7 +106,7 @@ fn host(
             has_answered = true;
             stream.until = Instant::now() + TRANSFER_PROOF_TIME_MAX;
             if !codes.count_attempt(code.number()) {
-                return Err(Unproved::NoCode);
+                return Err(Unproved::TriedTooOften);
             }
         }
         let sent = stream.send(bytes);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use serde_json::json;
 use tunnel_proto::limits::INVITATION_NUMBERS;
 
 use super::arguments::SendArguments;
-use super::codes::Codes;
+use super::codes::{Codes, Over};
 use super::display::Display;
 use super::events::EventName;
 use super::interrupt::Interrupt;
@@ -25,7 +25,8 @@ use super::{close, complete, confine, listen, needs, options, problem, server, s
 use crate::close_code::{BUSY, ENDED, UNPROVED};
 use crate::exit::Problem;
 use crate::limits::{
-    TRANSFER_CONFIRM_TIME_MAX, TRANSFER_INVITATION_S, TRANSFER_PATIENCE, TRANSFER_RETURN_TIME_MAX,
+    TRANSFER_ATTEMPTS_MAX, TRANSFER_CONFIRM_TIME_MAX, TRANSFER_INVITATION_S, TRANSFER_PATIENCE,
+    TRANSFER_RETURN_TIME_MAX,
 };
 use crate::peer_command::{bind, key, peer_id};
 use crate::{output, qr};
@@ -41,8 +42,6 @@ struct Sending {
     served: AtomicUsize,
     /// The codes, or the peer, of those that have everything and have not said that their disks have it.
     unconfirmed: Mutex<BTreeSet<Option<u32>>>,
-    /// Somebody has guessed wrongly.
-    was_guessed: AtomicBool,
     /// What failed at single files, or at all of them.
     failure: Mutex<Option<Problem>>,
     /// When the last transfer ended or the wait began.
@@ -98,7 +97,6 @@ pub(crate) fn run(arguments: &SendArguments) -> Result<(), Problem> {
         serving: Serving::new(options, display, interrupt, true),
         served: AtomicUsize::new(0),
         unconfirmed: Mutex::default(),
-        was_guessed: AtomicBool::new(false),
         failure: Mutex::new(None),
         since: Mutex::new(Instant::now()),
     });
@@ -295,12 +293,18 @@ impl Sending {
                 Err(Unproved::Interrupted) => return peer.close(ENDED, "the sender has ended"),
                 Err(Unproved::Silent) => return peer.close(BUSY, "it took too long"),
                 Err(error) => {
-                    if error == Unproved::Exchange(ExchangeError::WrongGuess) {
-                        self.was_guessed.store(true, Ordering::SeqCst);
-                        self.serving.display.tell(
-                            EventName::WrongCode,
-                            "somebody tried a wrong code: it was mistyped, or guessed. That code is not valid any more",
-                        );
+                    let why = match error {
+                        Unproved::Exchange(ExchangeError::WrongGuess) => {
+                            Some("somebody tried a wrong code: it was mistyped, or guessed")
+                        }
+                        Unproved::TriedTooOften => {
+                            Some("somebody began to try a code too often, and never said its words")
+                        }
+                        _ => None,
+                    };
+                    if let Some(why) = why {
+                        let text = format!("{why}. That code is not valid any more");
+                        self.serving.display.tell(EventName::WrongCode, &text);
                     }
                     return peer.close(UNPROVED, "the code is not known here");
                 }
@@ -403,21 +407,8 @@ impl Sending {
     /// No code is valid any more, and not all receivers have everything.
     fn why_over(&self, served: usize, wanted: usize) -> Problem {
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let served = match wanted {
-            1 => String::new(),
-            _ => format!(" ({served} of {wanted} receivers have everything)"),
-        };
-        if !self.was_guessed.load(Ordering::SeqCst) {
-            return failure.unwrap_or_else(|| {
-                Problem::unavailable(format!(
-                    "nobody came within the {} s that a code is valid{served}: run the command again for a new one",
-                    self.validity().as_secs()
-                ))
-            });
-        }
-        Problem::permission(format!(
-            "a wrong code was tried, and no code is left{served}: run the command again for a new one"
-        ))
+        let are_over = |why| self.codes.as_ref().is_some_and(|codes| codes.are_over(why));
+        why_over(are_over, failure, (served, wanted), self.validity())
     }
 
     /// Why nobody is waited for any longer, if so.
@@ -457,6 +448,34 @@ impl Sending {
     }
 }
 
+/// Why no code is left; `are_over` says whether one is over for a reason, `failure` what failed at whoever had one.
+fn why_over(
+    are_over: impl Fn(Over) -> bool,
+    failure: Option<Problem>,
+    (served, wanted): (usize, usize),
+    validity: Duration,
+) -> Problem {
+    let served = match wanted {
+        1 => String::new(),
+        _ => format!(" ({served} of {wanted} receivers have everything)"),
+    };
+    let is_left = format!("no code is left{served}: run the command again for a new one");
+    if are_over(Over::Guessed) {
+        return Problem::permission(format!("a wrong code was tried, and {is_left}"));
+    }
+    if are_over(Over::TriedTooOften) {
+        return Problem::permission(format!(
+            "somebody began to try a code more than {TRANSFER_ATTEMPTS_MAX} times and never said its words, and {is_left}"
+        ));
+    }
+    failure.unwrap_or_else(|| {
+        Problem::unavailable(format!(
+            "nobody came within the {} s that a code is valid{served}: run the command again for a new one",
+            validity.as_secs()
+        ))
+    })
+}
+
 fn shown(error: &TransferError) -> String {
     output::shown(&error.to_string()).into_owned()
 }
@@ -488,5 +507,30 @@ mod tests {
         assert_eq!(seconds(Some(3_600), true, false).unwrap(), Some(3_600));
         assert_eq!(seconds(Some(3_600), false, true).unwrap(), Some(3_600));
         assert_eq!(seconds(None, false, true).unwrap(), None);
+    }
+
+    #[test]
+    fn a_sender_without_a_code_says_why_none_is_left() {
+        let told = |over: &[Over], failure: Option<&str>| {
+            let failure = failure.map(Problem::unavailable);
+            let told = why_over(
+                |why| over.contains(&why),
+                failure,
+                (1, 3),
+                Duration::from_secs(600),
+            );
+            told.to_string()
+        };
+        let expired = told(&[Over::Served, Over::Expired], None);
+        assert!(expired.starts_with("nobody came within the 600 s"), "{expired}");
+        assert!(expired.contains("1 of 3 receivers"), "{expired}");
+        let tried = told(&[Over::TriedTooOften, Over::Expired], None);
+        assert!(tried.contains("more than 100 times"), "{tried}");
+        let guessed = told(&[Over::TriedTooOften, Over::Guessed], Some("its disk is full"));
+        assert!(guessed.starts_with("a wrong code was tried"), "{guessed}");
+        assert_eq!(
+            told(&[Over::Served], Some("its disk is full")),
+            "its disk is full"
+        );
     }
 }

@@ -134,7 +134,10 @@ fn a_sender_that_is_not_told_that_a_disk_has_everything_waits_for_that_and_is_no
             false => {
                 let child = place.command(&arguments).spawn();
                 let sender = Program::watch(child.expect("it starts"));
-                (sender, ["waiting for the peer", "before it said that its disk has it"])
+                (
+                    sender,
+                    ["waiting for the peer", "before it said that its disk has it"],
+                )
             }
         };
         sender.wait_for(waiting);
