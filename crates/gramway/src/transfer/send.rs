@@ -38,7 +38,9 @@ struct Sending {
     /// How long somebody is waited for who has not come yet.
     wait: Option<Duration>,
     serving: Arc<Serving>,
-    /// Receivers that have everything.
+    /// Receivers that are to have everything.
+    wanted: usize,
+    /// Those that have.
     served: AtomicUsize,
     /// The codes, or the peer, of those that have everything and have not said that their disks have it.
     unconfirmed: Mutex<BTreeSet<Option<u32>>>,
@@ -95,12 +97,13 @@ pub(crate) fn run(arguments: &SendArguments) -> Result<(), Problem> {
         codes,
         wait,
         serving: Serving::new(options, display, interrupt, true),
+        wanted: arguments.receivers.into(),
         served: AtomicUsize::new(0),
         unconfirmed: Mutex::default(),
         failure: Mutex::new(None),
         since: Mutex::new(Instant::now()),
     });
-    let ended = serve(&sending, &endpoint, arguments.receivers.into());
+    let ended = serve(&sending, &endpoint);
     close(&endpoint);
     ended
 }
@@ -244,7 +247,7 @@ fn draw_numbers(count: u16) -> Result<Vec<u32>, Problem> {
 }
 
 /// Serves whoever connects until all have everything, or nobody can come any more.
-fn serve(sending: &Arc<Sending>, endpoint: &Endpoint, wanted: usize) -> Result<(), Problem> {
+fn serve(sending: &Arc<Sending>, endpoint: &Endpoint) -> Result<(), Problem> {
     let began = Instant::now();
     let mut threads = Threads::new(&sending.serving);
     let ended = loop {
@@ -262,14 +265,14 @@ fn serve(sending: &Arc<Sending>, endpoint: &Endpoint, wanted: usize) -> Result<(
         }
         let is_idle = sending.serving.is_idle();
         let served = sending.served.load(Ordering::SeqCst);
-        if served >= wanted {
+        if served >= sending.wanted {
             break Ok(());
         }
         let are_open = sending.codes.as_ref().is_none_or(Codes::are_open);
         if is_idle && !are_open {
-            break Err(sending.why_over(served, wanted));
+            break Err(sending.why_over(served));
         }
-        if is_idle && let Some(problem) = sending.give_up(served, wanted) {
+        if is_idle && let Some(problem) = sending.give_up(served) {
             break Err(problem);
         }
     };
@@ -335,10 +338,8 @@ impl Sending {
                 self.served.fetch_add(1, Ordering::SeqCst);
             }
             Err(error @ TransferError::Unconfirmed(_)) if self.serving.is_spent() => {
-                let text = shown(&error);
-                display.tell(EventName::Unconfirmed, &text);
-                self.fail(Problem::unavailable(text));
-                self.give_up_on(number);
+                let problem = Problem::unavailable(shown(&error));
+                self.give_up_on(number, &display, EventName::Unconfirmed, problem);
             }
             Err(TransferError::Unconfirmed(why)) => {
                 let why = output::shown(&why).into_owned();
@@ -352,13 +353,11 @@ impl Sending {
                 self.unconfirmed().insert(number);
             }
             Err(TransferError::Lost(why)) if self.serving.is_spent() => {
-                let why = output::shown(&why).into_owned();
-                let text = format!(
-                    "the connection to the receiver was lost ({why}), and standard input can be read once: run both commands again"
-                );
-                display.tell(EventName::Lost, &text);
-                self.fail(Problem::unavailable(text));
-                self.give_up_on(number);
+                let problem = Problem::unavailable(format!(
+                    "the connection to the receiver was lost ({}), and standard input can be read once: run both commands again",
+                    output::shown(&why)
+                ));
+                self.give_up_on(number, &display, EventName::Lost, problem);
             }
             Err(TransferError::Lost(why)) => {
                 let why = output::shown(&why).into_owned();
@@ -367,16 +366,22 @@ impl Sending {
                     &format!("the connection to the receiver was lost ({why}); it may come again, and goes on where it ended"),
                 );
             }
-            Err(error) => {
-                display.tell(EventName::Failed, &shown(&error));
-                self.fail(problem(&error));
-                self.give_up_on(number);
-            }
+            Err(error) => self.give_up_on(number, &display, EventName::Failed, problem(&error)),
         }
     }
 
-    /// Nothing more is sent to whoever came by this code, or to the peer that is known.
-    fn give_up_on(&self, number: Option<u32>) {
+    /// Nothing more is sent to whoever came by this code, or to the peer that is known. People are told at once where
+    /// others are waited for, and otherwise by the program's last words.
+    fn give_up_on(&self, number: Option<u32>, display: &Display, event: EventName, problem: Problem) {
+        let text = output::shown(&problem.to_string()).into_owned();
+        if self.wanted > 1 {
+            display.tell(event, &text);
+            let text = "not all receivers have everything, for the reasons that were told";
+            self.fail(Problem::new(problem.code(), text));
+        } else {
+            display.json(event, json!({ "text": text }));
+            self.fail(problem);
+        }
         match (number, &self.codes) {
             (Some(number), Some(codes)) => codes.complete(number),
             _ => drop(self.served.fetch_add(1, Ordering::SeqCst)),
@@ -405,14 +410,14 @@ impl Sending {
     }
 
     /// No code is valid any more, and not all receivers have everything.
-    fn why_over(&self, served: usize, wanted: usize) -> Problem {
+    fn why_over(&self, served: usize) -> Problem {
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
         let are_over = |why| self.codes.as_ref().is_some_and(|codes| codes.are_over(why));
-        why_over(are_over, failure, (served, wanted), self.validity())
+        why_over(are_over, failure, (served, self.wanted), self.validity())
     }
 
     /// Why nobody is waited for any longer, if so.
-    fn give_up(&self, served: usize, wanted: usize) -> Option<Problem> {
+    fn give_up(&self, served: usize) -> Option<Problem> {
         let waited = self
             .since
             .lock()
@@ -420,7 +425,7 @@ impl Sending {
             .elapsed();
         let is_free = self.codes.as_ref().is_none_or(Codes::are_free);
         let unconfirmed = self.unconfirmed().len();
-        let is_to_be_confirmed = unconfirmed > 0 && served + unconfirmed >= wanted;
+        let is_to_be_confirmed = unconfirmed > 0 && served + unconfirmed >= self.wanted;
         let limit = if is_to_be_confirmed {
             TRANSFER_CONFIRM_TIME_MAX.min(self.wait.unwrap_or(Duration::MAX))
         } else if is_free {
