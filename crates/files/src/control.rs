@@ -22,6 +22,9 @@ use crate::waits::Look;
 /// The code with which a receiver closes that has said DONE: the sender may not have heard it (FILE-37).
 pub(crate) const STORED: u32 = 6;
 
+/// The code with which a receiver closes whose user has ended it: it may come again (FILE-37).
+pub(crate) const INTERRUPTED: u32 = 7;
+
 /// Messages that are to be sent.
 #[derive(Default)]
 pub(crate) struct Outbox {

@@ -18,6 +18,10 @@ pub enum TransferError {
     /// The connection ended; another transfer goes on where this one ended, but to standard output.
     #[error("the connection to the other end was lost ({0})")]
     Lost(String),
+    /// To a sender: the receiver's user has ended its transfer; another one goes on where this one ended, but to
+    /// standard output.
+    #[error("the receiver was interrupted; begin the transfer again to go on where it ended")]
+    Interrupted,
     /// To a sender: the receiver has everything, and the connection ended before it said that its disk has it, too.
     #[error(
         "everything has arrived, but the connection to the receiver was lost ({0}) before it said that its disk has it; look there, or begin the transfer again to be told"

@@ -1,6 +1,7 @@
 //! The codes with which commands close connections between peers, for all commands: any of them may meet any other
 //! one. 0 is none of them: a connection also closes with it where its last handle is dropped.
-//! 6 is a receiver's that has everything on its disk, and is the library's own (FILE-37).
+//! 6 is a receiver's that has everything on its disk, 7 one's whose user has ended it: both are the library's own
+//! (FILE-37).
 
 use peer::code::{CROWDED, QUEUE_FULL};
 

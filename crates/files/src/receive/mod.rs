@@ -39,7 +39,7 @@ use quic::KeyIdentity;
 use crate::carrier::offer::Offered;
 use crate::carrier::tcp::Listening;
 use crate::carrier::{Carrier, RecordReceiver, Sockets};
-use crate::control::{Bell, Heard, Held, Inbox, Outbox, STORED};
+use crate::control::{Bell, Heard, Held, INTERRUPTED, Inbox, Outbox, STORED};
 use crate::destination::Destination;
 use crate::error::TransferError;
 use crate::filter;
@@ -164,8 +164,13 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
         let result = conversation.run();
         report.carrier_reason = conversation.reason.take();
         drop(conversation);
+        // Whose user has ended it may come again, and says so by its code.
+        let is_silent = matches!(
+            result,
+            Err(TransferError::Lost(_) | TransferError::Aborted(_) | TransferError::Cancelled)
+        );
         if let Err(error) = &result
-            && !matches!(error, TransferError::Lost(_) | TransferError::Aborted(_))
+            && !is_silent
         {
             receiving.outbox.push(&Message::Abort {
                 text: error.to_string(),
@@ -176,12 +181,15 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
         receiving.placing.end();
         receiving.write_back.end();
         receiving.outbox.close();
-        if !matches!(result, Err(TransferError::Lost(_) | TransferError::Aborted(_))) {
+        if !is_silent {
             // The sender ends the connection when it has read our last word.
             wait_for(FAREWELL_TIME_MAX, peer.closed());
         }
-        let code = if result.is_ok() { STORED } else { 0 };
-        peer.close(code, "the transfer is over");
+        match result {
+            Ok(()) => peer.close(STORED, "the transfer is over"),
+            Err(TransferError::Cancelled) => peer.close(INTERRUPTED, "the receiver was interrupted"),
+            Err(_) => peer.close(0, "the transfer is over"),
+        }
         receiving.sockets.cut();
         result
     });

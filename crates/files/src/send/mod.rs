@@ -23,7 +23,7 @@ use crate::carrier::offer::Offered;
 use crate::carrier::tcp::Listening;
 use crate::carrier::{Carrier, RecordSender, Sockets};
 use crate::choice::{Choice, Decision, Totals};
-use crate::control::{Bell, Heard, Held, Inbox, Outbox, STORED};
+use crate::control::{Bell, Heard, Held, INTERRUPTED, Inbox, Outbox, STORED};
 use crate::error::TransferError;
 use crate::limits::{
     CHUNK_PRIORITY, CHUNKS_OWN_QUIC, CONTROL_PRIORITY, FAREWELL_TIME_MAX, HEARD_TIME_MAX, QUIC_BUFFERS,
@@ -166,13 +166,17 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
             held: Held::default(),
         };
         let result = match conversation.run(select) {
-            // Only its last word, or its code, says that nothing is lost where its machine is (FILE-42).
-            Err(TransferError::Lost(why)) if sending.desk.is_complete() => {
-                match sending.only_looks.load(Ordering::SeqCst) || has_stored(peer) {
-                    true => Ok(()),
-                    false => Err(TransferError::Unconfirmed(why)),
+            Err(TransferError::Lost(why)) => match closed_by(peer) {
+                // Only its last word, or its code, says that nothing is lost where its machine is (FILE-42).
+                code if sending.desk.is_complete() => {
+                    match sending.only_looks.load(Ordering::SeqCst) || code == Some(STORED) {
+                        true => Ok(()),
+                        false => Err(TransferError::Unconfirmed(why)),
+                    }
                 }
-            }
+                Some(INTERRUPTED) => Err(TransferError::Interrupted),
+                _ => Err(TransferError::Lost(why)),
+            },
             other => other,
         };
         conversation.keep_addresses();
@@ -218,17 +222,22 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
     Ok(report)
 }
 
-/// Whether a receiver that has closed the connection had said DONE, which has not come.
-fn has_stored(peer: &Peer) -> bool {
-    let closed = wait_for(TURN, peer.closed());
-    matches!(closed, Some(CloseReason::ApplicationClosed { code, .. }) if code == u64::from(STORED))
+/// The code with which a receiver has closed the connection, if it has.
+fn closed_by(peer: &Peer) -> Option<u32> {
+    match wait_for(TURN, peer.closed())? {
+        CloseReason::ApplicationClosed { code, .. } => u32::try_from(code).ok(),
+        _ => None,
+    }
 }
 
 /// Whether nobody is left to be told of it.
 fn is_gone(error: &TransferError) -> bool {
     matches!(
         error,
-        TransferError::Lost(_) | TransferError::Unconfirmed(_) | TransferError::Aborted(_)
+        TransferError::Lost(_)
+            | TransferError::Interrupted
+            | TransferError::Unconfirmed(_)
+            | TransferError::Aborted(_)
     )
 }
 

@@ -352,19 +352,21 @@ impl Sending {
                 );
                 self.unconfirmed().insert(number);
             }
-            Err(TransferError::Lost(why)) if self.serving.is_spent() => {
-                let problem = Problem::unavailable(format!(
-                    "the connection to the receiver was lost ({}), and standard input can be read once: run both commands again",
-                    output::shown(&why)
-                ));
-                self.give_up_on(number, &display, EventName::Lost, problem);
-            }
-            Err(TransferError::Lost(why)) => {
-                let why = output::shown(&why).into_owned();
-                display.tell(
-                    EventName::Lost,
-                    &format!("the connection to the receiver was lost ({why}); it may come again, and goes on where it ended"),
-                );
+            Err(error @ (TransferError::Lost(_) | TransferError::Interrupted)) => {
+                let what = match error {
+                    TransferError::Lost(why) => {
+                        format!("the connection to the receiver was lost ({})", output::shown(&why))
+                    }
+                    _ => "the receiver was interrupted".to_owned(),
+                };
+                if self.serving.is_spent() {
+                    let problem = Problem::unavailable(format!(
+                        "{what}, and standard input can be read once: run both commands again"
+                    ));
+                    return self.give_up_on(number, &display, EventName::Lost, problem);
+                }
+                let text = format!("{what}; it may come again, and goes on where it ended");
+                display.tell(EventName::Lost, &text);
             }
             Err(error) => self.give_up_on(number, &display, EventName::Failed, problem(&error)),
         }

@@ -85,6 +85,7 @@ fn serve(sharing: &Serving, peer: &Peer) {
             display.tell(EventName::Looked, "it has looked at what is shared");
         }
         Ok(_) | Err(TransferError::Cancelled) => {}
+        Err(TransferError::Interrupted) => display.tell(EventName::Failed, "the receiver was interrupted"),
         Err(error) => {
             let why = output::shown(&error.to_string()).into_owned();
             display.tell(EventName::Failed, &why);

@@ -179,60 +179,73 @@ fn noise(length: usize) -> Vec<u8> {
     (0..length).map(next).collect()
 }
 
-/// Ctrl-C at either end.
-#[test]
-fn an_interrupted_end_says_how_to_go_on_and_that_goes_on() {
-    for ends_sender in [false, true] {
-        let place = Place::new();
-        let bytes = noise(24 << 20);
-        fs::write(place.path("noise"), &bytes).expect("it is written");
-        let (sender, at) = sender_of(&place, &["noise", "--limit", "4M"]);
-        let receiver = Program::watch(place.command(&receiving(&at)).spawn().expect("it starts"));
-        // Some chunks: each has a record of 40 bytes.
-        let journal = place.path("to/.noise.gramway-state");
-        let deadline = Instant::now() + LIMIT;
-        while fs::metadata(&journal).map_or(0, |found| found.len()) < 250 {
-            assert!(Instant::now() < deadline, "nothing comes");
-            thread::sleep(Duration::from_millis(5));
-        }
-        let (interrupted, other, how) = match ends_sender {
-            true => (
-                &sender,
-                &receiver,
-                "send again, and receive into the same directory",
-            ),
-            false => (
-                &receiver,
-                &sender,
-                "run the same command again, with a new code where the sender has ended",
-            ),
-        };
-        interrupted.signal("-INT");
-        let told = interrupted.wait_for("interrupted. What has ");
-        assert!(
-            told.contains(how) && told.contains("only the rest is sent"),
-            "{told}"
-        );
-        let told = other.wait_for("the other end ended the transfer");
-        assert!(told.contains("the transfer was cancelled"), "{told}");
-        assert_eq!(sender.end(), Some(UNAVAILABLE));
-        assert_eq!(receiver.end(), Some(UNAVAILABLE));
-
-        let (sender, at) = sender_of(&place, &["noise"]);
-        let output = receive(&place, &at, &["--json"]);
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        assert_eq!(sender.end(), Some(0));
-        assert!(fs::read(place.path("to/noise")).expect("it is there") == bytes);
-        let told = String::from_utf8_lossy(&output.stdout).into_owned();
-        let end: serde_json::Value = told
-            .lines()
-            .map(|line| serde_json::from_str(line).expect("it is JSON"))
-            .find(|value: &serde_json::Value| value["event"] == "end")
-            .expect("it tells its end");
-        let there = end["bytes_there"].as_u64().expect("it is a number");
-        assert!(there >= 4 << 20, "{end}");
-        assert_eq!(end["bytes_sent"].as_u64(), Some(bytes.len() as u64 - there));
+/// A transfer that takes longer than the test needs to interrupt it, and of which some chunks have come.
+fn begun(place: &Place, bytes: &[u8]) -> (Program, String, Program) {
+    fs::write(place.path("noise"), bytes).expect("it is written");
+    let (sender, at) = sender_of(place, &["noise", "--limit", "4M"]);
+    let receiver = Program::watch(place.command(&receiving(&at)).spawn().expect("it starts"));
+    // Each chunk has a record of 40 bytes.
+    let journal = place.path("to/.noise.gramway-state");
+    let deadline = Instant::now() + LIMIT;
+    while fs::metadata(&journal).map_or(0, |found| found.len()) < 250 {
+        assert!(Instant::now() < deadline, "nothing comes");
+        thread::sleep(Duration::from_millis(5));
     }
+    (sender, at, receiver)
+}
+
+/// Receives the rest from this sender.
+fn receive_rest(place: &Place, sender: Program, at: &str, bytes: &[u8]) {
+    let output = receive(place, at, &["--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(sender.end(), Some(0));
+    assert!(fs::read(place.path("to/noise")).expect("it is there") == bytes);
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let end: serde_json::Value = told
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("it is JSON"))
+        .find(|value: &serde_json::Value| value["event"] == "end")
+        .expect("it tells its end");
+    let there = end["bytes_there"].as_u64().expect("it is a number");
+    assert!(there >= 4 << 20, "{end}");
+    assert_eq!(end["bytes_sent"].as_u64(), Some(bytes.len() as u64 - there));
+}
+
+/// Ctrl-C at the sender.
+#[test]
+fn an_interrupted_sender_says_how_to_go_on_and_that_goes_on() {
+    let place = Place::new();
+    let bytes = noise(24 << 20);
+    let (sender, _, receiver) = begun(&place, &bytes);
+    sender.signal("-INT");
+    let told = sender.wait_for("interrupted. What has ");
+    assert!(
+        told.contains("send again, and receive into the same directory; only the rest is sent"),
+        "{told}"
+    );
+    let told = receiver.wait_for("the other end ended the transfer");
+    assert!(told.contains("the transfer was cancelled"), "{told}");
+    assert_eq!(sender.end(), Some(UNAVAILABLE));
+    assert_eq!(receiver.end(), Some(UNAVAILABLE));
+    let (sender, at) = sender_of(&place, &["noise"]);
+    receive_rest(&place, sender, &at, &bytes);
+}
+
+/// FILE-37. Ctrl-C at the receiver: its sender waits for it to come again.
+#[test]
+fn an_interrupted_receiver_goes_on_by_the_same_command_while_its_sender_runs() {
+    let place = Place::new();
+    let bytes = noise(24 << 20);
+    let (sender, at, receiver) = begun(&place, &bytes);
+    receiver.signal("-INT");
+    let told = receiver.wait_for("interrupted. What has ");
+    assert!(
+        told.contains("run the same command again, with a new code where the sender has ended"),
+        "{told}"
+    );
+    assert_eq!(receiver.end(), Some(UNAVAILABLE));
+    sender.wait_for("the receiver was interrupted; it may come again");
+    receive_rest(&place, sender, &at, &bytes);
 }
 
 /// Lines but those on what the machine lacks.

@@ -1,4 +1,5 @@
 //! Networks and ends that fall silent for longer than a connection lives: one command at each end goes on by itself.
+//! And receivers that are interrupted, who come again by the same code.
 
 use testbed::process::Signal;
 
@@ -76,4 +77,57 @@ fn a_sender_that_was_stopped_for_longer_than_its_connection_lives_sends_the_rest
     broken.wait_for_loss();
     broken.sender.signal(Signal::CONT);
     broken.assert_arrives();
+}
+
+/// FILE-33, FILE-37: Ctrl-C uses no code up, whoever else receives.
+#[test]
+fn a_receiver_that_is_interrupted_goes_on_by_its_code_beside_another_one() {
+    require_root!();
+    for receivers in [1, 2] {
+        let (pair, directory) = (Pair::new(1_500), Directory::create_for_test().unwrap());
+        let (_server, link) = server(&pair, &directory);
+        let from = directory.join("noise");
+        fs::write(&from, pattern(1, 12_000_000)).unwrap();
+        let count = receivers.to_string();
+        let send = [
+            "send",
+            text(&from),
+            "--rendezvous-file",
+            &link,
+            "--limit",
+            "4M",
+            "--receivers",
+            &count,
+        ];
+        let mut sender = start(&pair.server, &directory, "sender", &send);
+        let codes: Vec<String> = (0..receivers).map(|_| shown_code(&sender)).collect();
+        let to = |number: usize| directory.join(&format!("to-{number}"));
+        let receive = |number: usize| {
+            let to = to(number);
+            let receive = ["receive", &codes[number], "--to", text(&to), "--timeout", "60"];
+            start(&pair.client, &directory, &format!("receiver-{number}"), &receive)
+        };
+        let mut running: Vec<Process> = (0..receivers).map(receive).collect();
+        let journal = to(0).join(".noise.gramway-state");
+        wait_until("something has come", PROGRAM_LIMIT, || {
+            fs::metadata(&journal).is_ok_and(|found| found.len() > 150)
+        });
+        running[0].signal(Signal::INT);
+        running[0].wait(PROGRAM_LIMIT).unwrap();
+        let told = running[0].stderr();
+        assert!(told.contains("interrupted. What has come is kept"), "{told}");
+        wait_until("the sender knows", PROGRAM_LIMIT, || {
+            sender
+                .stderr()
+                .contains("the receiver was interrupted; it may come again")
+        });
+        running[0] = receive(0);
+        for (number, receiver) in running.iter_mut().enumerate() {
+            assert_done(receiver);
+            assert_same(&from, &to(number).join("noise"));
+        }
+        let told = running[0].stderr();
+        assert!(told.contains("were there already"), "{told}");
+        assert_done(&mut sender);
+    }
 }
