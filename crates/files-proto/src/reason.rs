@@ -119,7 +119,7 @@ impl fmt::Display for FailReason {
             Self::Changed => "the source changed while it was read; send it again",
             Self::Vanished => "the source is gone",
             Self::Damaged => "what arrived does not have its hash, also when sent again",
-            Self::NoSpace => "the destination is full; free space and receive again, which resumes",
+            Self::NoSpace => "the destination is full; free space and transfer it again, which resumes",
             Self::ReadOnly => "the destination is read-only",
             Self::Denied => "the destination refuses it",
             Self::Limit => "it is beyond what this version can transfer",

@@ -406,23 +406,27 @@ pub(super) fn sentence(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::StorageFull => match error.get_ref() {
             Some(figures) => {
-                format!("no space is left for it at the destination: {figures}; free some and receive again")
+                format!(
+                    "no space is left for it at the destination: {figures}; free some and transfer it again"
+                )
             }
-            None => "no space is left at the destination; free some and receive again to go on".to_owned(),
+            None => {
+                "no space is left at the destination; free some and transfer it again to go on".to_owned()
+            }
         },
         io::ErrorKind::QuotaExceeded => {
-            "the quota at the destination is used up; free some and receive again to go on".to_owned()
+            "the quota at the destination is used up; free some and transfer it again to go on".to_owned()
         }
         io::ErrorKind::ReadOnlyFilesystem => "the destination is on a read-only file system".to_owned(),
         io::ErrorKind::PermissionDenied => format!("the destination does not let us write: {error}"),
         io::ErrorKind::WouldBlock => {
-            "another receive is writing this file; receive again when that has ended".to_owned()
+            "another receive is writing this file; transfer it again when that has ended".to_owned()
         }
         io::ErrorKind::AlreadyExists => {
-            "another file was made in its place meanwhile; receive again".to_owned()
+            "another file was made in its place meanwhile; transfer it again".to_owned()
         }
         io::ErrorKind::NotADirectory => {
-            "a file is there, where a directory belongs; move it away and receive again".to_owned()
+            "a file is there, where a directory belongs; move it away and transfer it again".to_owned()
         }
         io::ErrorKind::Unsupported if error.get_ref().is_some() => error.to_string(),
         io::ErrorKind::FileTooLarge => "the destination's file system takes no file of this size".to_owned(),

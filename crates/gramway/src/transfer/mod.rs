@@ -148,7 +148,8 @@ fn complete(report: &Report) -> Result<(), Problem> {
             "{failed} files, directories or links could not be transferred, for the reasons above; the rest could"
         ))),
         failed => Err(Problem::unavailable(format!(
-            "{failed} files, directories or links were not transferred, for the reasons above; the rest was"
+            "{failed} files, directories or links were not transferred, for the reasons above; the rest was. Another transfer \
+             into the same directory brings only what is missing"
         ))),
     }
 }
