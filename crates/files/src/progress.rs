@@ -48,10 +48,11 @@ pub(crate) enum Counter {
     BytesHashed,
     FilesTotal,
     FilesDone,
+    FilesStored,
 }
 
 impl Counter {
-    const COUNT: usize = 7;
+    const COUNT: usize = 8;
 }
 
 /// Something that a user wants to know.
@@ -263,6 +264,8 @@ pub struct Snapshot {
     pub files_total: u64,
     /// Files that are complete, or were left out.
     pub files_done: u64,
+    /// At a receiver, files and links that have come and are in their places.
+    pub files_stored: u64,
     /// Whether all files are known.
     pub manifest_complete: bool,
     /// What carries chunks.
@@ -314,6 +317,7 @@ impl Progress {
             bytes_wire: count(Counter::BytesWire),
             files_total: count(Counter::FilesTotal),
             files_done: count(Counter::FilesDone),
+            files_stored: count(Counter::FilesStored),
             manifest_complete: self.0.manifest_complete.load(Ordering::Relaxed),
             carrier,
             path: told.path.clone(),

@@ -292,7 +292,7 @@ pub(crate) const TRANSFER_RETURN_TIME_MAX: Duration = Duration::from_secs(1_800)
 /// lives does so at once.
 pub(crate) const TRANSFER_CONFIRM_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Connections of one transfer that may break before a receiver gives up.
+/// Connections of one transfer that may break one after another, and bring nothing, before a receiver gives up.
 pub(crate) const TRANSFER_BREAKS_MAX: u32 = 100;
 
 /// How often threads look whether the user has ended the program, and a sender is tried that is not there yet.

@@ -240,6 +240,7 @@ impl Receiving {
         // Before the sender can know of it, and say that everything is done.
         state.manifest.finish(entry);
         drop(state);
+        self.progress.add(Counter::FilesStored, 1);
         self.progress.add(Counter::FilesDone, 1);
         self.progress.tell(Event::Done { path, bytes, how });
         self.finish_directories();

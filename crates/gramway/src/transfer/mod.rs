@@ -3,7 +3,7 @@
 //! The sender listens and the receiver connects. Who has only a code finds the sender by the code's number, at a
 //! server ([`server`]) or on the local network ([`meeting`]); both then prove that they know its words ([`proof`],
 //! [`codes`]). Peers that know each other's IDs need no code. [`display`] has what people and programs see,
-//! [`bars`] what moves on a terminal, and [`looked`] what a list and a dry run tell.
+//! [`bars`] what moves on a terminal, [`looked`] what a list and a dry run tell, and [`tally`] sums over connections.
 
 mod arguments;
 mod bars;
@@ -19,6 +19,7 @@ mod send;
 mod server;
 mod serving;
 mod share;
+mod tally;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -15,6 +15,7 @@ use super::display::{Display, End};
 use super::events::EventName;
 use super::interrupt::Interrupt;
 use super::meeting::Meeting;
+use super::tally::Tally;
 use super::{complete, confine, needs, problem, server, state};
 use crate::close_code::{self, SPENT};
 use crate::exit::Problem;
@@ -74,7 +75,8 @@ fn receive(
     interrupt: &Interrupt,
 ) -> Result<(), Problem> {
     let limit = Duration::from_secs(arguments.timeout.into());
-    let began = Instant::now();
+    let mut tally = Tally::default();
+    // Connections that were lost, since one has brought something.
     let mut breaks = 0;
     // Since when the sender has no room.
     let mut busy: Option<Instant> = None;
@@ -83,7 +85,12 @@ fn receive(
         if interrupt.is_over() {
             return Err(interrupted());
         }
-        let peer = met?;
+        let peer = match met {
+            Ok(peer) => peer,
+            Err(problem) if breaks > 0 => return Err(gone_on_with(&problem, options)),
+            Err(problem) => return Err(problem),
+        };
+        tally.begin();
         display.json(EventName::Connected, json!({ "peer": peer.id().to_string() }));
         let progress = display.progress();
         let _running = interrupt.add(&progress);
@@ -93,11 +100,13 @@ fn receive(
         match received {
             Ok(report) => {
                 let is_transfer = !options.list && !options.dry_run;
-                match is_transfer {
-                    true => display.report("received", &report, &progress.snapshot(), began.elapsed()),
-                    false => display.end_look(),
+                if !is_transfer {
+                    display.end_look();
+                    return complete(&report);
                 }
-                return complete(&report);
+                let all = tally.of_all(report);
+                display.report("received", &all, &progress.snapshot(), tally.took());
+                return complete(&all);
             }
             Err(TransferError::Cancelled) => return Err(interrupted()),
             Err(error @ TransferError::Lost(_)) => {
@@ -119,10 +128,17 @@ fn receive(
                             "the sender has too much to do, for others or for another command of this machine; try again",
                         ));
                     }
+                    if breaks == 0 {
+                        // The transfer has not begun.
+                        tally = Tally::default();
+                    }
                     interrupt.pause(TRANSFER_BUSY_PAUSE.min(left));
                     continue;
                 }
                 busy = None;
+                if tally.add(&progress.snapshot()) {
+                    breaks = 0;
+                }
                 if let Some(end) = gone_for_good(&error, &options.to, breaks) {
                     return Err(end);
                 }
@@ -150,6 +166,22 @@ fn gone_for_good(error: &TransferError, to: &Destination, breaks: u32) -> Option
             "{error}, like {breaks} connections before; run the command again to go on where it ended"
         ))
     })
+}
+
+/// Why a sender that was met before is met no more, and how its transfer goes on.
+fn gone_on_with(problem: &Problem, options: &ReceiveOptions) -> Problem {
+    if options.list || options.dry_run {
+        return Problem::new(problem.code(), problem.to_string());
+    }
+    let text = problem.to_string();
+    let stop = if text.ends_with('?') { "" } else { "." };
+    Problem::new(
+        problem.code(),
+        format!(
+            "{text}{stop} What has come is kept: run the same command again, with a new code where the sender has ended; only the \
+             rest is sent"
+        ),
+    )
 }
 
 /// What the sender said when it ended the connection: then it does not wait for us.

@@ -13,4 +13,5 @@ mod support;
 mod terminal;
 mod transfer;
 mod transfer_ends;
+mod transfer_lost;
 mod users;
