@@ -3,9 +3,11 @@
 //! The codes are a small part of BSD's `sysexits.h`; README lists them, so a code never changes its meaning.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
+use std::process;
 
+use signal_hook::low_level::emulate_default_handler;
 use tunnel::handle::Failure;
 
 /// Exit codes other than 0.
@@ -28,6 +30,8 @@ pub(crate) enum Code {
 pub(crate) struct Problem {
     code: Code,
     message: String,
+    /// The signal by which the user ended it.
+    signal: Option<i32>,
 }
 
 impl Problem {
@@ -35,7 +39,13 @@ impl Problem {
         Self {
             code,
             message: message.into(),
+            signal: None,
         }
+    }
+
+    /// The same, because the user ended the program by this signal, if there was one: then it dies of it.
+    pub(crate) fn by_signal(self, signal: Option<i32>) -> Self {
+        Self { signal, ..self }
     }
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
@@ -82,6 +92,21 @@ impl Problem {
 
     pub(crate) fn code(&self) -> Code {
         self.code
+    }
+
+    /// Ends the program by a signal, where the user did: a shell ends the loop around a program that dies of Ctrl-C,
+    /// and goes on after one that exits, whatever its code. Otherwise the exit code.
+    pub(crate) fn end(&self) -> u8 {
+        let Some(signal) = self.signal else {
+            return self.code as u8;
+        };
+        let _ = io::stdout().flush();
+        // The first process of a container cannot die so.
+        if process::id() != 1 {
+            let _ = emulate_default_handler(signal);
+        }
+        // As shells tell it.
+        u8::try_from(128 + signal).unwrap_or(self.code as u8)
     }
 }
 

@@ -83,7 +83,7 @@ fn main() -> ExitCode {
         Ok(Err(problem)) => {
             // A link or token in the wrong place is quoted by whoever did not expect it.
             tell_end("failed", &link::without_secrets(&problem.to_string()));
-            problem.code() as u8
+            problem.end()
         }
         Err(_) => Code::Bug as u8,
     };

@@ -1,9 +1,10 @@
-//! Ctrl-C and SIGTERM: transfers end where they are, and what has come is kept. A second signal ends the program.
+//! Ctrl-C and SIGTERM: transfers end where they are, and what has come is kept; then the program dies of the signal. A
+//! second one ends it at once.
 
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,6 +24,8 @@ pub(super) struct Interrupt(Arc<State>);
 #[derive(Default)]
 struct State {
     is_over: AtomicBool,
+    /// What the user ended it by; 0 is none.
+    signal: AtomicI32,
     running: Mutex<BTreeMap<u64, Progress>>,
     /// Transfers so far.
     count: AtomicU64,
@@ -56,6 +59,7 @@ impl Interrupt {
                 if of_thread.is_over() {
                     let _ = signal_hook::low_level::emulate_default_handler(signal);
                 }
+                of_thread.0.signal.store(signal, Ordering::SeqCst);
                 of_thread.end();
             }
         };
@@ -67,6 +71,12 @@ impl Interrupt {
     pub(super) fn end(&self) {
         self.0.is_over.store(true, Ordering::SeqCst);
         self.running().values().for_each(Progress::cancel);
+    }
+
+    /// The user ended it: the program's last words, after which it dies of the signal.
+    pub(super) fn problem(&self, words: &str) -> Problem {
+        let signal = self.0.signal.load(Ordering::SeqCst);
+        Problem::unavailable(words).by_signal((signal != 0).then_some(signal))
     }
 
     fn running(&self) -> MutexGuard<'_, BTreeMap<u64, Progress>> {

@@ -83,7 +83,7 @@ fn receive(
     loop {
         let met = meeting.meet(limit, interrupt, &|text| display.tell(EventName::Waiting, text));
         if interrupt.is_over() {
-            return Err(interrupted());
+            return Err(interrupted(interrupt, options));
         }
         let peer = match met {
             Ok(peer) => peer,
@@ -108,7 +108,7 @@ fn receive(
                 display.report("received", &all, &progress.snapshot(), tally.took());
                 return complete(&all);
             }
-            Err(TransferError::Cancelled) => return Err(interrupted()),
+            Err(TransferError::Cancelled) => return Err(interrupted(interrupt, options)),
             Err(error @ TransferError::Lost(_)) => {
                 let ended = interrupt.wait_for(PEER_GOODBYE_MAX, peer.closed());
                 let is_busy = ended.as_ref().is_some_and(is_busy);
@@ -295,10 +295,17 @@ fn answer(text: &str) -> Option<(Answer, bool)> {
 }
 
 /// The user ended it.
-fn interrupted() -> Problem {
-    Problem::unavailable(
-        "interrupted. What has come is kept: run the same command again, with a new code where the sender has ended; only the rest is sent",
-    )
+fn interrupted(interrupt: &Interrupt, options: &ReceiveOptions) -> Problem {
+    interrupt.problem(match &options.to {
+        _ if options.list || options.dry_run => "interrupted",
+        Destination::Stdout => {
+            "interrupted. What has gone to standard output stays there, and another transfer brings everything from its beginning"
+        }
+        Destination::Directory(_) => {
+            "interrupted. What has come is kept: run the same command again, with a new code where the sender has ended; only \
+             the rest is sent"
+        }
+    })
 }
 
 #[cfg(test)]

@@ -183,7 +183,7 @@ fn show_codes(
             let endpoint = bind(builder, arguments.offer.listen)?;
             if interrupt.wait_for(TRANSFER_PATIENCE, endpoint.announced()) != Some(true) {
                 if interrupt.is_over() {
-                    return Err(interrupted());
+                    return Err(interrupted(interrupt));
                 }
                 let why = endpoint
                     .lan_problem()
@@ -261,7 +261,7 @@ fn serve(sending: &Arc<Sending>, endpoint: &Endpoint) -> Result<(), Problem> {
             break Err(problem);
         }
         if sending.serving.interrupt.is_over() {
-            break Err(interrupted());
+            break Err(interrupted(&sending.serving.interrupt));
         }
         let is_idle = sending.serving.is_idle();
         let served = sending.served.load(Ordering::SeqCst);
@@ -488,8 +488,8 @@ fn shown(error: &TransferError) -> String {
 }
 
 /// The user ended it.
-pub(super) fn interrupted() -> Problem {
-    Problem::unavailable(
+pub(super) fn interrupted(interrupt: &Interrupt) -> Problem {
+    interrupt.problem(
         "interrupted. What has arrived stays there: send again, and receive into the same directory; only the rest is sent",
     )
 }

@@ -114,7 +114,7 @@ pub(super) fn invite(
                     "no code: {error}. An older server with a cover gives none: there, use --peer on both machines"
                 )));
             }
-            None if interrupt.is_over() => return Err(interrupted()),
+            None if interrupt.is_over() => return Err(interrupted(interrupt)),
             None => {
                 return Err(Problem::unavailable(
                     "no code: the server does not answer; try again",
@@ -132,7 +132,7 @@ fn registered(endpoint: &Endpoint, limit: Duration, interrupt: &Interrupt) -> Re
         return Ok(());
     }
     if interrupt.is_over() {
-        return Err(interrupted());
+        return Err(interrupted(interrupt));
     }
     Err(Problem::unavailable(format!(
         "the server of the link is not reached: {}",

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::UdpSocket;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -201,6 +202,11 @@ impl Program {
         wait(&mut self.child)
     }
 
+    /// Waits for the end by itself: the signal of which it died.
+    pub(crate) fn killed(mut self) -> Option<i32> {
+        ended(&mut self.child).signal()
+    }
+
     pub(crate) fn terminate(self) -> Option<i32> {
         self.signal("-TERM");
         self.end()
@@ -215,10 +221,15 @@ impl Drop for Program {
 }
 
 pub(crate) fn wait(child: &mut Child) -> Option<i32> {
+    ended(child).code()
+}
+
+/// How it ends by itself.
+pub(crate) fn ended(child: &mut Child) -> ExitStatus {
     let deadline = Instant::now() + LIMIT;
     loop {
         if let Some(status) = child.try_wait().unwrap() {
-            return status.code();
+            return status;
         }
         if Instant::now() > deadline {
             let _ = child.kill();

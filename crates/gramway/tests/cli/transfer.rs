@@ -1,11 +1,12 @@
 //! `gramway send`, `receive` and `share` on the loopback, by peer IDs; and what is said where something is wrong.
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{CONFIGURATION, PERMISSION, Place, Program, UNAVAILABLE, USAGE, free_port, wait};
+use crate::support::{CONFIGURATION, PERMISSION, Place, Program, UNAVAILABLE, USAGE, ended, free_port, wait};
 use crate::terminal::Terminal;
 
 pub(crate) fn id(place: &Place, state: &str) -> String {
@@ -133,7 +134,8 @@ fn ctrl_c_at_a_question_ends_the_program_and_touches_nothing() {
     let (_sender, at) = sender(&place, b"new one");
     let (terminal, mut receiver) = asked(&place, &at);
     kill_process(Pid::from_child(&receiver), Signal::INT).expect("it runs");
-    assert_eq!(wait(&mut receiver), Some(UNAVAILABLE), "{}", terminal.shown());
+    let signal = ended(&mut receiver).signal();
+    assert_eq!(signal, Some(Signal::INT.as_raw()), "{}", terminal.shown());
     assert!(terminal.shown().contains("interrupted"), "{}", terminal.shown());
     let names = fs::read_dir(place.path("to")).expect("it is there");
     assert_eq!(names.count(), 1);
