@@ -10,9 +10,12 @@ mod networks;
 mod options;
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Barrier, mpsc};
+use std::thread;
 use std::time::SystemTime;
 
 use system_tests::limits::PROGRAM_LIMIT;
@@ -444,42 +447,65 @@ fn both_ends_are_confined_and_keep_what_files_need() {
     receiver.end(PROGRAM_LIMIT);
 }
 
-/// RDV-14, FILE-33: each of ten receivers has a code of its own, and all come at once.
+/// RDV-14, FILE-33: each of ten receivers has a code of its own. Nobody reads what they print before all have begun
+/// to, so that none can end before; and what waits for one of them holds up no other one.
 #[test]
 fn ten_receivers_at_once_have_everything_each_by_its_own_code() {
     require_root!();
+    const COUNT: usize = 10;
     let pair = Pair::new(1_500);
     let directory = Directory::create_for_test().unwrap();
     let (_server, link) = server(&pair, &directory);
-    let from = directory.join("tree");
-    make_tree(&from);
+    let from = directory.join("noise");
+    let sent = pattern(1, 5_000_000);
+    fs::write(&from, &sent).unwrap();
+    let count = COUNT.to_string();
     let send = [
         "send",
         text(&from),
         "--rendezvous-file",
         &link,
         "--receivers",
-        "10",
+        &count,
     ];
     let mut sender = start(&pair.server, &directory, "sender", &send);
-    let mut codes: Vec<String> = (0..10).map(|_| shown_code(&sender)).collect();
-    let mut receivers: Vec<(PathBuf, Process)> = codes
+    let mut codes: Vec<String> = (0..COUNT).map(|_| shown_code(&sender)).collect();
+    let (begun, begins) = mpsc::channel();
+    let all = Arc::new(Barrier::new(COUNT));
+    let receivers: Vec<_> = codes
         .iter()
         .enumerate()
         .map(|(number, shown)| {
-            let to = directory.join(&format!("to-{number}"));
-            let receive = ["receive", shown, "--to", text(&to), "--timeout", "60"];
-            let name = format!("receiver-{number}");
-            let receiver = start(&pair.client, &directory, &name, &receive);
-            (to, receiver)
+            let mut command = pair.client.command(gramway_binary());
+            command
+                .args(["receive", shown, "-o", "-", "--timeout", "60", "--state"])
+                .arg(directory.join(&format!("receiver-{number}")))
+                .stdout(std::process::Stdio::piped());
+            let mut receiver = command.spawn().unwrap();
+            let mut stdout = receiver.stdout.take().unwrap();
+            let (begun, all) = (begun.clone(), Arc::clone(&all));
+            let reader = thread::spawn(move || {
+                let mut bytes = vec![0];
+                stdout.read_exact(&mut bytes).unwrap();
+                begun.send(()).unwrap();
+                all.wait();
+                // A pipe holds little of it.
+                stdout.read_to_end(&mut bytes).unwrap();
+                bytes
+            });
+            (receiver, reader)
         })
         .collect();
     codes.sort_unstable();
     codes.dedup();
-    assert_eq!(codes.len(), 10, "no code is another one's");
-    for (to, receiver) in &mut receivers {
-        assert_done(receiver);
-        assert_same(&from, &to.join("tree"));
+    assert_eq!(codes.len(), COUNT, "no code is another one's");
+    for _ in 0..COUNT {
+        begins.recv_timeout(PROGRAM_LIMIT).expect("all receive at once");
+    }
+    for (mut receiver, reader) in receivers {
+        let received = reader.join().unwrap();
+        assert!(received == sent, "{} bytes", received.len());
+        assert!(receiver.wait().unwrap().success());
     }
     assert_done(&mut sender);
 }
