@@ -292,6 +292,9 @@ pub(crate) const TRANSFER_RETURN_TIME_MAX: Duration = Duration::from_secs(1_800)
 /// lives does so at once.
 pub(crate) const TRANSFER_CONFIRM_TIME_MAX: Duration = Duration::from_secs(60);
 
+/// A transfer that has been relayed for so long stays so in all likelihood: direct paths open sooner.
+pub(crate) const TRANSFER_RELAYED_TIME: Duration = Duration::from_secs(5);
+
 /// Connections of one transfer that may break one after another, and bring nothing, before a receiver gives up.
 pub(crate) const TRANSFER_BREAKS_MAX: u32 = 100;
 

@@ -212,8 +212,13 @@ impl Display {
         }
     }
 
-    /// Shows a transfer until the end of what this returns.
-    pub(super) fn watch(&self, at: End, progress: &Progress) -> Watch {
+    /// Shows a transfer until the end of what this returns; `look` is given what is shown.
+    pub(super) fn watch(
+        &self,
+        at: End,
+        progress: &Progress,
+        mut look: impl FnMut(&Snapshot) + Send + 'static,
+    ) -> Watch {
         let (end, ended) = mpsc::channel();
         let (display, progress) = (self.clone(), progress.clone());
         let thread = thread::Builder::new().name("progress".to_owned()).spawn(move || {
@@ -229,6 +234,7 @@ impl Display {
             let mut rate = Rate::new(Instant::now());
             while ended.recv_timeout(turn) == Err(RecvTimeoutError::Timeout) {
                 let snapshot = progress.snapshot();
+                look(&snapshot);
                 rate.take(
                     Instant::now(),
                     snapshot.bytes_done.saturating_sub(snapshot.bytes_there),

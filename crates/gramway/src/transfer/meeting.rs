@@ -10,6 +10,7 @@ use peer::blocking::wait_for;
 use peer::{ConnectError, Endpoint, Peer, PeerId, Rendezvous, RendezvousProblem, SecretKey};
 use tunnel_proto::limits::{GUEST_BYTES_MAX, GUEST_TIME_MAX};
 
+use super::allowance::Allowance;
 use super::arguments::ReceiveArguments;
 use super::interrupt::Interrupt;
 use super::proof::{self, Unproved};
@@ -122,6 +123,11 @@ impl Meeting {
     /// This machine's ID.
     pub(super) fn own(&self) -> PeerId {
         self.endpoint.id()
+    }
+
+    /// What the server relays for this end, of which its user is to know.
+    pub(super) fn allowance(&self) -> Allowance {
+        Allowance::new(self.way == Way::Guest)
     }
 
     /// Connects to the sender, which has proved who it is then; tries on until the time is over.

@@ -1,10 +1,12 @@
 //! `gramway send`, `receive` and `share`: files from one machine to another, around crate `files`.
 //!
 //! The sender listens and the receiver connects. Who has only a code finds the sender by the code's number, at a
-//! server ([`server`]) or on the local network ([`meeting`]); both then prove that they know its words ([`proof`],
-//! [`codes`]). Peers that know each other's IDs need no code. [`display`] has what people and programs see,
-//! [`bars`] what moves on a terminal, [`looked`] what a list and a dry run tell, and [`tally`] sums over connections.
+//! server ([`server`]) or on the local network ([`meeting`], with what a guest is allowed in [`allowance`]); both then
+//! prove that they know its words ([`proof`], [`codes`]). Peers that know each other's IDs need no code. [`display`]
+//! has what people and programs see, [`bars`] what moves on a terminal, [`looked`] what a list and a dry run tell, and
+//! [`tally`] sums over connections.
 
+mod allowance;
 mod arguments;
 mod bars;
 mod codes;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use files::{Answer, Conflict, Destination, OnConflict, ReceiveOptions, TransferError};
-use peer::{CloseReason, PeerId, code};
+use peer::{CloseReason, PeerId, PeerPath, code};
 use serde_json::json;
 
 use super::arguments::{ConflictArgument, ReceiveArguments};
@@ -94,7 +94,15 @@ fn receive(
         display.json(EventName::Connected, json!({ "peer": peer.id().to_string() }));
         let progress = display.progress();
         let _running = interrupt.add(&progress);
-        let watch = display.watch(End::Receiver, &progress);
+        let watch = display.watch(End::Receiver, &progress, {
+            let (mut allowance, display, peer) = (meeting.allowance(), display.clone(), peer.clone());
+            move |snapshot| {
+                let is_relayed = matches!(peer.path(), Some(PeerPath::Relayed(_)));
+                if let Some(text) = allowance.look(snapshot, is_relayed, Instant::now()) {
+                    display.tell(EventName::Note, &text);
+                }
+            }
+        });
         let received = files::receive(&peer, options, &progress);
         drop(watch);
         match received {

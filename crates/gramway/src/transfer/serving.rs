@@ -118,7 +118,7 @@ impl Serving {
         }
         let _running = self.interrupt.add(&progress);
         let began = Instant::now();
-        let watch = display.watch(End::Sender, &progress);
+        let watch = display.watch(End::Sender, &progress, |_| {});
         let sent = files::send(peer, &self.options, &progress);
         drop(watch);
         let report = sent?;
