@@ -608,8 +608,10 @@ impl Endpoint {
         self.shared().wake_thread();
     }
 
-    /// Waits, after [`Self::close`], until all peers have answered that, for [`crate::limits::CLOSE_TIME_MAX`] at most.
-    /// A program that ends earlier leaves those waiting for it that what said so has not reached.
+    /// Waits, after [`Self::close`], until all peers have answered that, for [`crate::limits::CLOSE_TIME_MAX`] at most,
+    /// and until what was asked of routers and the local network is taken back, for
+    /// [`crate::limits::TAKE_BACK_TIME_MAX`]. A program that ends earlier leaves peers waiting for it that what said so
+    /// has not reached.
     pub async fn ended(&self) {
         until(&**self.shared(), acceptors, |state| match state.has_ended {
             true => Poll::Ready(()),

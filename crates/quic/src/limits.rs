@@ -145,7 +145,7 @@ pub const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 pub const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 /// Least pause before the end of a connection is said again to a peer that does not answer; one and a half round trips
-/// are added.
+/// are added, and it doubles with each time.
 pub const CLOSE_REPEAT_MIN: Duration = Duration::from_millis(1);
 
 /// A client sends a keep-alive after this much silence: below common NAT timeouts for UDP.

@@ -12,6 +12,7 @@ use crate::transmit::{Outbox, OutgoingTrain};
 /// What was said, and when it is said again.
 #[derive(Debug)]
 pub(crate) struct Closing {
+    /// From the last time to the next; it doubles.
     pause: Duration,
     due: Instant,
     is_due: bool,
@@ -49,6 +50,7 @@ impl Connection {
     /// Has the next flush say it again, where that is due.
     pub(crate) fn handle_closing_timeout(&mut self, now: Instant) {
         if let Some(closing) = self.closing.as_mut().filter(|closing| closing.due <= now) {
+            closing.pause *= 2;
             closing.due = now + closing.pause;
             closing.is_due = true;
         }

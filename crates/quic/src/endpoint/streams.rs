@@ -131,8 +131,8 @@ impl Endpoint {
         entry.is_some_and(|entry| !entry.closed && entry.may_lack_credit())
     }
 
-    /// Reads up to `length_max` bytes from a stream: also of a connection that has ended, however it did, until the event
-    /// after its [`crate::Event::Closed`] is asked for.
+    /// Reads up to `length_max` bytes from a stream: also of a connection whose peer was admitted and that has ended,
+    /// until the event after its [`crate::Event::Closed`] is asked for.
     ///
     /// # Errors
     /// [`StreamError`] where the peer reset it or it is gone.

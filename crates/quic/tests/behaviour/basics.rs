@@ -185,17 +185,27 @@ fn an_end_that_the_path_lost_is_said_again_to_a_peer_that_sends_nothing() {
 
 #[test]
 fn a_peer_that_never_answers_the_end_is_told_a_few_times_and_forgotten() {
-    let (mut pair, client, _) = Pair::connected(Setup::default());
-    let now = pair.now;
-    pair.link.loss_per_mille = [1_000, 1_000];
-    pair.client.captured = Some(Vec::new());
-    pair.client.endpoint.close(now, client, 0x100, b"done");
-    pair.drive(SECOND);
-    assert_eq!(pair.client.endpoint.closing(), 0);
-    assert_eq!(pair.client.endpoint.open_connections(), 0);
-    let told = pair.client.captured.take().unwrap();
-    assert!((3..=12).contains(&told.len()), "{} packets", told.len());
-    assert!(told.windows(2).all(|pair| pair[0] == pair[1]));
+    for delay in [10, 1_000, 100_000].map(Duration::from_micros) {
+        let setup = Setup {
+            link: Link::with_delay(delay),
+            ..Setup::default()
+        };
+        let (mut pair, client, _) = Pair::connected(setup);
+        let now = pair.now;
+        pair.link.loss_per_mille = [1_000, 1_000];
+        pair.client.captured = Some(Vec::new());
+        pair.client.endpoint.close(now, client, 0x100, b"done");
+        pair.drive(2 * SECOND);
+        assert_eq!(pair.client.endpoint.closing(), 0);
+        assert_eq!(pair.client.endpoint.open_connections(), 0);
+        let told = pair.client.captured.take().unwrap();
+        assert!(
+            (2..=6).contains(&told.len()),
+            "{} packets at {delay:?}",
+            told.len()
+        );
+        assert!(told.windows(2).all(|pair| pair[0] == pair[1]));
+    }
 }
 
 #[test]
