@@ -252,7 +252,8 @@ pub(crate) const PEER_AGAIN_PAUSE: Duration = Duration::from_millis(500);
 /// Bytes of a ping that is answered.
 pub(crate) const PEER_PING_BYTES_MAX: usize = 64;
 
-/// Connections that `gramway peer listen` serves at a time, with two threads each; one more is closed.
+/// Connections that `gramway peer listen` serves at a time, each until both of its threads have ended; one more is
+/// closed.
 pub(crate) const PEER_CONNECTIONS_MAX: usize = 64;
 
 /// Bytes of standard input that are sent at once.

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::TAKEN;
 use super::pipe::{End, copy_output, read_chunk, spawn};
 use super::reports::Reports;
-use crate::close_code::DONE;
+use crate::close_code::{BUSY, DONE};
 use crate::exit::Problem;
 use crate::limits::PEER_INPUT_CHUNKS;
 
@@ -75,7 +75,7 @@ impl Console {
     /// have ended; whether all of it went as it should.
     ///
     /// # Errors
-    /// Standard output cannot be used, or there is no thread.
+    /// Standard output cannot be used.
     pub(super) fn serve(
         &mut self,
         number: u64,
@@ -87,11 +87,16 @@ impl Console {
         if peer.path_stats().is_none() {
             return Ok(false);
         }
-        self.read_input()?;
-        let copying = thread::Builder::new()
-            .name("output".to_owned())
-            .spawn(move || copy_output(from_peer))
-            .map_err(|error| Problem::unavailable(format!("cannot start a thread: {error}")))?;
+        let copying = thread::Builder::new().name("output".to_owned());
+        let copying = match self.read_input() {
+            Ok(()) => copying.spawn(move || copy_output(from_peer)).ok(),
+            Err(_) => None,
+        };
+        let Some(copying) = copying else {
+            // No thread is left for it.
+            to_peer.reset(BUSY);
+            return Ok(false);
+        };
         let answered = self.answer(number, &mut to_peer);
         to_peer.finish();
         match copying.join() {
@@ -127,7 +132,7 @@ impl Console {
 
     /// From the first pipe on, standard input is read.
     fn read_input(&mut self) -> Result<(), Problem> {
-        if std::mem::replace(&mut self.is_reading, true) {
+        if self.is_reading {
             return Ok(());
         }
         let (events, reports) = (self.goodbyes.events.clone(), self.reports);
@@ -148,7 +153,9 @@ impl Console {
                     return;
                 }
             }
-        })
+        })?;
+        self.is_reading = true;
+        Ok(())
     }
 }
 

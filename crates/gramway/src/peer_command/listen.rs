@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use peer::{Delivery, Endpoint, Peer, PeerId, ReceiveStream, Rendezvous, SecretKey, blocking};
+use peer::{Delivery, Endpoint, Peer, PeerId, ReceiveStream, Rendezvous, SecretKey, SendStream, blocking};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -25,13 +25,30 @@ use crate::startup;
 /// What the threads of all connections share.
 struct Listener {
     endpoint: Endpoint,
-    console: Mutex<Console>,
+    /// Where no pipe has it.
+    console: Mutex<Option<Console>>,
+    /// A pipe has given it back, or a connection has ended.
+    has_changed: Condvar,
     goodbyes: Goodbyes,
     connections: AtomicUsize,
     /// Why the program ends, where a pipe ended it.
     end: Mutex<Option<Result<(), Problem>>>,
     once: bool,
     reports: Reports,
+}
+
+/// A connection. It counts until both of its threads have ended.
+struct Served {
+    listener: Arc<Listener>,
+    number: u64,
+    peer: Peer,
+    has_ended: AtomicBool,
+}
+
+/// Standard input and output while a pipe has them.
+struct Turn<'a> {
+    listener: &'a Listener,
+    console: Option<Console>,
 }
 
 /// Runs the command until a signal, or the first pipe with `--once`, ends it.
@@ -47,7 +64,8 @@ pub(super) fn run(
     let (console, goodbyes) = Console::new(reports);
     let listener = Arc::new(Listener {
         endpoint,
-        console: Mutex::new(console),
+        console: Mutex::new(Some(console)),
+        has_changed: Condvar::new(),
         goodbyes,
         connections: AtomicUsize::new(0),
         end: Mutex::new(None),
@@ -69,7 +87,7 @@ pub(super) fn run(
     let mut number = 0;
     while let Some(peer) = blocking::wait(listener.endpoint.accept()) {
         number += 1;
-        listener.serve(number, peer)?;
+        listener.serve(number, peer);
     }
     let _ = blocking::wait_for(PEER_GOODBYE_MAX, listener.endpoint.ended());
     let end = listener.end.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -157,10 +175,9 @@ fn watch_signals(listener: &Arc<Listener>) -> Result<(), Problem> {
 
 impl Listener {
     /// Has two threads answer a peer, which end with its connection.
-    fn serve(self: &Arc<Self>, number: u64, peer: Peer) -> Result<(), Problem> {
+    fn serve(self: &Arc<Self>, number: u64, peer: Peer) {
         if self.connections.load(Ordering::Relaxed) >= PEER_CONNECTIONS_MAX {
-            peer.close(BUSY, "too many connections");
-            return Ok(());
+            return peer.close(BUSY, "too many connections");
         }
         self.connections.fetch_add(1, Ordering::Relaxed);
         let stats = peer.path_stats();
@@ -174,46 +191,120 @@ impl Listener {
             json!({ "peer": id.to_string(), "address": address, "is_relayed": is_relayed }),
             &format!("{id}{place} has connected"),
         );
-        let (listener, of_pipes) = (Arc::clone(self), peer.clone());
-        spawn("pings", move || {
-            answer_pings(&peer);
-            listener.connections.fetch_sub(1, Ordering::Relaxed);
-            listener.goodbyes.gone(number);
-        })?;
-        let listener = Arc::clone(self);
-        spawn("pipes", move || listener.take_pipes(number, &of_pipes))
+        let served = Arc::new(Served {
+            listener: Arc::clone(self),
+            number,
+            peer,
+            has_ended: AtomicBool::new(false),
+        });
+        let (of_pings, of_pipes) = (Arc::clone(&served), Arc::clone(&served));
+        let begun = spawn("pings", move || of_pings.answer_pings())
+            .and_then(|()| spawn("pipes", move || of_pipes.take_pipes()));
+        if let Err(problem) = begun {
+            // Others are served: a thread that did begin ends with the connection.
+            served.peer.close(BUSY, "no thread is left for the connection");
+            let text = format!("{id} was told to come again: {problem}");
+            self.reports.note("problem", json!({ "text": text }), &text);
+        }
     }
 
-    fn take_pipes(&self, number: u64, peer: &Peer) {
-        while let Ok((mut to_peer, mut from_peer)) = blocking::wait(peer.accept()) {
+    /// A pipe has ended, which ends the program.
+    fn end(&self, end: Result<(), Problem>) {
+        let mut ended = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.get_or_insert(end);
+        self.endpoint.close(ENDED, "");
+    }
+}
+
+impl Served {
+    /// Answers pings until the connection ends.
+    fn answer_pings(&self) {
+        while let Ok(received) = blocking::wait(self.peer.receive()) {
+            let Some(rest) = received.body.strip_prefix(PING) else {
+                continue;
+            };
+            if received.body.len() <= PEER_PING_BYTES_MAX {
+                // One that finds no room is lost, as on the path.
+                let answer = [ANSWER, rest].concat();
+                let _ = self.peer.try_send(answer, Delivery::unordered().unreliable());
+            }
+        }
+        let console = self.listener.console.lock();
+        self.has_ended.store(true, Ordering::Relaxed);
+        drop(console);
+        self.listener.has_changed.notify_all();
+        self.listener.goodbyes.gone(self.number);
+    }
+
+    /// Serves pipes until the connection ends, or the program does.
+    fn take_pipes(&self) {
+        let listener = &*self.listener;
+        while let Ok((mut to_peer, mut from_peer)) = blocking::wait(self.peer.accept()) {
             if !is_pipe(&mut from_peer) {
                 to_peer.reset(BUSY);
                 continue;
             }
-            let mut console = self.console.lock().unwrap_or_else(PoisonError::into_inner);
-            let served = console.serve(number, peer, to_peer, from_peer);
-            let end = match served {
-                Ok(true) if self.once => {
+            let served = match self.take_turn() {
+                Some(mut turn) => turn.serve(self, to_peer, from_peer),
+                // Another pipe has it, with which the program ends where that is the only one.
+                None if listener.once => return,
+                None => Ok(false),
+            };
+            match served {
+                Ok(true) if listener.once => {
                     // It may not have written the answer yet, and goes once it has.
-                    blocking::wait(peer.closed());
-                    Ok(())
+                    blocking::wait(self.peer.closed());
+                    return listener.end(Ok(()));
                 }
-                Ok(false) if self.once => Err(Problem::unavailable("the pipe broke")),
-                Ok(true) => continue,
+                Ok(false) if listener.once => {
+                    return listener.end(Err(Problem::unavailable("the pipe broke")));
+                }
+                Ok(true) => {}
                 Ok(false) => {
-                    let id = peer.id();
+                    let id = self.peer.id();
                     let text = format!("a pipe of {id} broke");
                     let fields = json!({ "peer": id.to_string() });
-                    self.reports.note("pipe_broke", fields, &text);
-                    continue;
+                    listener.reports.note("pipe_broke", fields, &text);
                 }
-                Err(problem) => Err(problem),
-            };
-            let mut ended = self.end.lock().unwrap_or_else(PoisonError::into_inner);
-            ended.get_or_insert(end);
-            self.endpoint.close(ENDED, "");
-            return;
+                Err(problem) => return listener.end(Err(problem)),
+            }
         }
+    }
+
+    /// Waits for standard input and output; nothing where the connection ends first.
+    fn take_turn(&self) -> Option<Turn<'_>> {
+        let listener = &*self.listener;
+        let mut console = listener.console.lock().unwrap_or_else(PoisonError::into_inner);
+        while !self.has_ended.load(Ordering::Relaxed) {
+            if let Some(console) = console.take() {
+                let console = Some(console);
+                return Some(Turn { listener, console });
+            }
+            let waited = listener.has_changed.wait(console);
+            console = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        None
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.listener.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Turn<'_> {
+    fn serve(&mut self, to: &Served, to_peer: SendStream, from_peer: ReceiveStream) -> Result<bool, Problem> {
+        let console = self.console.as_mut().expect("it is given back at the end");
+        console.serve(to.number, &to.peer, to_peer, from_peer)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let console = self.listener.console.lock();
+        *console.unwrap_or_else(PoisonError::into_inner) = self.console.take();
+        self.listener.has_changed.notify_all();
     }
 }
 
@@ -221,19 +312,6 @@ impl Listener {
 fn is_pipe(from_peer: &mut ReceiveStream) -> bool {
     let first = blocking::wait(from_peer.read_chunk(1));
     first.is_ok_and(|first| first.as_deref() == Some(&[PIPE][..]))
-}
-
-/// Answers pings until the connection ends.
-fn answer_pings(peer: &Peer) {
-    while let Ok(received) = blocking::wait(peer.receive()) {
-        let Some(rest) = received.body.strip_prefix(PING) else {
-            continue;
-        };
-        if received.body.len() <= PEER_PING_BYTES_MAX {
-            // One that finds no room is lost, as on the path.
-            let _ = peer.try_send([ANSWER, rest].concat(), Delivery::unordered().unreliable());
-        }
-    }
 }
 
 #[cfg(test)]

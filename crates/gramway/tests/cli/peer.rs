@@ -4,8 +4,14 @@
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
 
-use crate::support::{CONFIGURATION, PERMISSION, Place, Program, UNAVAILABLE, USAGE, dead_link, finish};
+use peer::blocking::wait;
+use peer::{Bytes, Endpoint, Peer, ReceiveStream, SecretKey, SendStream};
+
+use crate::support::{
+    CONFIGURATION, LIMIT, PERMISSION, Place, Program, UNAVAILABLE, USAGE, dead_link, finish,
+};
 
 fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -181,4 +187,55 @@ fn a_pipe_carries_both_directions_each_to_its_own_end() {
     assert_eq!(listener.end(), Some(0));
     let broken = place.run(&["peer", "pipe", "--state", "caller", "--timeout", "1", &at]);
     assert_eq!(broken.status.code(), Some(UNAVAILABLE), "{}", stderr(&broken));
+}
+
+/// Threads of this name that a program has.
+fn threads(program: &Program, name: &str) -> usize {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", program.child.id())).unwrap();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|found| found.trim_end() == name).count()
+}
+
+/// More connections than are served at a time, whose pipes wait while another one has standard input and output.
+#[test]
+fn a_connection_that_ends_while_its_pipe_waits_leaves_nothing_and_the_next_pipe_has_its_turn() {
+    let place = Place::new();
+    let (mut listener, at) = listener(&place, &["--any"]);
+    let (id, address) = at.split_once('@').unwrap();
+    let (id, address) = (id.parse().unwrap(), address.parse().unwrap());
+    let endpoint = Endpoint::bind(SecretKey::generate().unwrap(), "127.0.0.1:0".parse().unwrap()).unwrap();
+    let pipe = |first: &'static [u8]| -> (Peer, SendStream, ReceiveStream) {
+        let peer = wait(endpoint.connect(id, &[address])).unwrap();
+        let (mut to, from) = wait(peer.open(0)).unwrap();
+        wait(to.write_chunk(Bytes::from_static(first))).unwrap();
+        (peer, to, from)
+    };
+    let written = |listener: &mut Program| {
+        let mut byte = [0];
+        listener
+            .child
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut byte)
+            .unwrap();
+        byte[0]
+    };
+    let holder = pipe(b"\x01a");
+    assert_eq!(written(&mut listener), b'a');
+    for _ in 0..2 {
+        for _ in 0..40 {
+            let (peer, mut to, _from) = pipe(b"\x01b");
+            wait(to.finished()).unwrap();
+            peer.close(0, "");
+        }
+        let until = Instant::now() + LIMIT;
+        while threads(&listener, "pipes") != 1 {
+            assert!(Instant::now() < until, "threads wait for what has ended");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    drop(holder);
+    let _next = pipe(b"\x01c");
+    assert_eq!(written(&mut listener), b'c');
 }
