@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::arguments::PeerPlace;
 use super::attempts::{Found, Network, Search, has_refusal};
 use super::candidates::{self, Candidate};
-use super::reports::Reports;
+use super::reports::{RELAY, Reports};
 use super::stats::milliseconds;
 use super::{Confinement, bind, rendezvous};
 use crate::close_code::{DONE, ENDED, is_busy};
@@ -178,7 +178,7 @@ impl Connection {
     pub(super) fn address(&self, path: PeerPath) -> String {
         let address = match path {
             PeerPath::Direct(address) => address,
-            PeerPath::Relayed(_) => return "the relay of the rendezvous".to_owned(),
+            PeerPath::Relayed(_) => return RELAY.to_owned(),
         };
         let place = (address.ip().to_canonical(), address.port());
         let is_there = |found: &SocketAddr| (found.ip(), found.port()) == place;
@@ -190,8 +190,8 @@ impl Connection {
     }
 
     /// Over what the rendezvous relays.
-    pub(super) fn carrier(&self) -> Option<&'static str> {
-        self.endpoint.rendezvous_carrier().map(CarrierKind::name)
+    pub(super) fn carrier(&self) -> Option<CarrierKind> {
+        self.endpoint.rendezvous_carrier()
     }
 
     /// By which way packets go, for people.

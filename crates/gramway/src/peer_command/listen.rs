@@ -1,12 +1,14 @@
 //! `gramway peer listen`: who may connect, and the answers to pings and pipes.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use peer::{Delivery, Endpoint, Peer, PeerId, ReceiveStream, Rendezvous, SecretKey, SendStream, blocking};
-use serde_json::json;
+use peer::{
+    CarrierKind, Delivery, Endpoint, Peer, PeerId, PeerPath, ReceiveStream, Rendezvous, SecretKey,
+    SendStream, blocking,
+};
+use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -14,7 +16,7 @@ use super::arguments::ListenArguments;
 use super::connection::peer_id;
 use super::console::{Console, Goodbyes};
 use super::pipe::spawn;
-use super::reports::Reports;
+use super::reports::{RELAY, Reports, path_fields};
 use super::{ANSWER, Confinement, PING, PIPE, news, rendezvous};
 use crate::close_code::{BUSY, ENDED};
 use crate::exit::{Problem, sentence};
@@ -180,17 +182,10 @@ impl Listener {
             return peer.close(BUSY, "too many connections");
         }
         self.connections.fetch_add(1, Ordering::Relaxed);
-        let stats = peer.path_stats();
-        let address =
-            stats.map(|stats| SocketAddr::new(stats.remote.ip().to_canonical(), stats.remote.port()));
-        let place = address.map_or_else(String::new, |address| format!(" at {address}"));
-        let is_relayed = stats.map(|stats| stats.is_relayed);
-        let id = peer.id();
-        self.reports.note(
-            "connected",
-            json!({ "peer": id.to_string(), "address": address, "is_relayed": is_relayed }),
-            &format!("{id}{place} has connected"),
-        );
+        let (id, path) = (peer.id(), peer.path());
+        let (fields, place) = connected(id, path, self.endpoint.rendezvous_carrier());
+        self.reports
+            .note("connected", fields, &format!("{id}{place} has connected"));
         let served = Arc::new(Served {
             listener: Arc::clone(self),
             number,
@@ -308,6 +303,20 @@ impl Drop for Turn<'_> {
     }
 }
 
+/// What is told of a connection for programs, and of where the peer is for people; nothing of a path that has ended.
+fn connected(id: PeerId, path: Option<PeerPath>, carrier: Option<CarrierKind>) -> (Value, String) {
+    let nowhere = || json!({ "path": null, "address": null, "carrier": null });
+    let mut fields = path.map_or_else(nowhere, |path| path_fields(path, carrier));
+    fields["peer"] = id.to_string().into();
+    fields["is_relayed"] = path.map(PeerPath::is_relayed).into();
+    let place = match (path, &fields["address"]) {
+        (Some(PeerPath::Relayed(_)), _) => format!(" at {RELAY}"),
+        (_, Value::String(address)) => format!(" at {address}"),
+        _ => String::new(),
+    };
+    (fields, place)
+}
+
 /// Whether the peer's stream begins as a pipe does.
 fn is_pipe(from_peer: &mut ReceiveStream) -> bool {
     let first = blocking::wait(from_peer.read_chunk(1));
@@ -317,6 +326,27 @@ fn is_pipe(from_peer: &mut ReceiveStream) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_peer_is_told_by_where_it_is_and_one_that_is_relayed_by_that_alone() {
+        let id = SecretKey::from_bytes([1; 32]).id();
+        let relayed = Some(PeerPath::Relayed("[100::7]:1".parse().unwrap()));
+        let (fields, place) = connected(id, relayed, Some(CarrierKind::Udp));
+        assert_eq!(place, " at the relay of the rendezvous");
+        assert_eq!(
+            (&fields["address"], &fields["is_relayed"]),
+            (&Value::Null, &json!(true))
+        );
+        assert_eq!(fields["carrier"], "udp");
+        let direct = Some(PeerPath::Direct("192.0.2.1:9".parse().unwrap()));
+        let (fields, place) = connected(id, direct, None);
+        assert_eq!(
+            (place.as_str(), &fields["is_relayed"]),
+            (" at 192.0.2.1:9", &json!(false))
+        );
+        let (fields, place) = connected(id, None, None);
+        assert_eq!((place.as_str(), &fields["is_relayed"]), ("", &Value::Null));
+    }
 
     #[test]
     fn a_file_of_peers_has_comments_and_tells_the_line_of_what_is_none() {

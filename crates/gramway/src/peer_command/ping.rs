@@ -1,7 +1,6 @@
 //! `gramway peer ping`: messages that go once and come back, so that what is lost shows. A connection that ends is made
 //! again, and pings meanwhile are lost, as those of any path are.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use peer::{CloseReason, Delivery, PeerPath, SecretKey, blocking};
@@ -9,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::arguments::PingArguments;
 use super::connection::Connection;
-use super::reports::Reports;
+use super::reports::{Reports, path_fields};
 use super::stats::{self, milliseconds};
 use super::{ANSWER, Confinement, PING};
 use crate::exit::{Code, Problem};
@@ -143,7 +142,7 @@ fn take_answers(
         if let Some((number, round_trip)) = tally.answered(&received.body, Instant::now()) {
             tell_move(connection, path, reports)?;
             let address = connection.address(*path);
-            let mut fields = path_fields(connection, *path);
+            let mut fields = path_fields(*path, connection.carrier());
             fields["number"] = number.into();
             fields["round_trip_ms"] = milliseconds(round_trip).into();
             let time = shown(round_trip);
@@ -190,7 +189,7 @@ fn tell_move(connection: &Connection, path: &mut PeerPath, reports: Reports) -> 
     *path = taken;
     let address = connection.address(taken);
     let after = connection.began.elapsed();
-    let mut fields = path_fields(connection, taken);
+    let mut fields = path_fields(taken, connection.carrier());
     fields["after_ms"] = milliseconds(after).into();
     let after = after.as_secs_f64();
     let text = format!(
@@ -198,19 +197,6 @@ fn tell_move(connection: &Connection, path: &mut PeerPath, reports: Reports) -> 
         connection.how(taken)
     );
     reports.data("moved", fields, &text)
-}
-
-/// Where a path leads to: no address, where a rendezvous relays.
-fn path_fields(connection: &Connection, path: PeerPath) -> Value {
-    match path {
-        PeerPath::Direct(address) => {
-            let address = SocketAddr::new(address.ip().to_canonical(), address.port());
-            json!({ "path": "direct", "address": address, "carrier": null })
-        }
-        PeerPath::Relayed(_) => {
-            json!({ "path": "relayed", "address": null, "carrier": connection.carrier() })
-        }
-    }
 }
 
 /// All that is known of the path; null once the connection has ended.
@@ -236,7 +222,7 @@ fn tell_path(connection: &Connection, reports: Reports) -> Result<Option<PeerPat
     if let [_, _, ..] = tried[..] {
         text += &format!("\ntried: {}", tried.join("; "));
     }
-    let mut fields = path_fields(connection, path);
+    let mut fields = path_fields(path, connection.carrier());
     fields["peer"] = id.to_string().into();
     fields["after_ms"] = milliseconds(connection.took).into();
     fields["attempts"] = attempts.clone();

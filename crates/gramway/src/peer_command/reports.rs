@@ -1,7 +1,10 @@
 //! What `gramway peer` tells while it runs: sentences for people, or with `--json` an object a line for programs, whose
 //! `event` says which other fields there are.
 
-use serde_json::{Map, Value};
+use std::net::SocketAddr;
+
+use peer::{CarrierKind, PeerPath};
+use serde_json::{Map, Value, json};
 
 use crate::exit::Problem;
 use crate::output;
@@ -34,6 +37,22 @@ impl Reports {
     }
 }
 
+/// What people are told in the place of an address where a rendezvous relays.
+pub(super) const RELAY: &str = "the relay of the rendezvous";
+
+/// Where a path leads to: no address, where a rendezvous relays, over this carrier.
+pub(super) fn path_fields(path: PeerPath, carrier: Option<CarrierKind>) -> Value {
+    match path {
+        PeerPath::Direct(address) => {
+            let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+            json!({ "path": "direct", "address": address, "carrier": null })
+        }
+        PeerPath::Relayed(_) => {
+            json!({ "path": "relayed", "address": null, "carrier": carrier.map(CarrierKind::name) })
+        }
+    }
+}
+
 /// One line.
 fn object(event: &str, fields: Value) -> String {
     let mut object = Map::from_iter([("event".to_owned(), event.into())]);
@@ -45,9 +64,19 @@ fn object(event: &str, fields: Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+
+    #[test]
+    fn a_relays_name_for_a_peer_is_no_address() {
+        let direct = PeerPath::Direct("[::ffff:192.0.2.1]:9".parse().unwrap());
+        let relayed = PeerPath::Relayed("[100::7]:1".parse().unwrap());
+        let fields = [direct, relayed].map(|path| path_fields(path, Some(CarrierKind::Tcp)));
+        let expected = [
+            json!({ "path": "direct", "address": "192.0.2.1:9", "carrier": null }),
+            json!({ "path": "relayed", "address": null, "carrier": "tcp" }),
+        ];
+        assert_eq!(fields, expected);
+    }
 
     #[test]
     fn an_event_is_one_line_with_its_fields() {

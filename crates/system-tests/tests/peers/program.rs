@@ -136,6 +136,7 @@ fn a_pipe_is_relayed_where_no_other_path_is() {
     let connected = told.lines().find(|line| line.contains("\"connected\"")).unwrap();
     let connected: Value = serde_json::from_str(connected).unwrap();
     assert_eq!(connected["is_relayed"], true, "{connected}");
+    assert!(connected["address"].is_null(), "{connected}");
 }
 
 /// RDV-9.
