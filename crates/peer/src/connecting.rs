@@ -35,6 +35,10 @@ impl Connecting {
         let handle = &self.handle;
         let wakers = wakers_of(handle.key, |face| &mut face.state);
         until(handle.shared(), wakers, |state| {
+            // What was tried has then failed by that.
+            if state.is_closed {
+                return Poll::Ready(Err(ConnectError::EndpointClosed));
+            }
             let Some(face) = state.faces.get(&handle.key) else {
                 return Poll::Ready(Err(ConnectError::EndpointClosed));
             };

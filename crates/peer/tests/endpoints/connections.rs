@@ -1,10 +1,10 @@
 //! Connections: who is let in and who is refused, how many wait to be accepted, what their packets' size is, what is
 //! told of them, and what is left after a panic.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::pin::pin;
-use std::task::Context;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use peer::blocking::{wait, wait_for};
@@ -304,4 +304,24 @@ async fn a_panic_of_the_thread_ends_everything_that_waits_with_an_error() {
         assert!(matches!(refused, Err(ConnectError::EndpointClosed)));
     })
     .await;
+}
+
+#[test]
+fn who_connects_while_the_endpoint_closes_is_told_that_it_closes() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let silent = silent.local_addr().unwrap();
+    for (builder, addresses) in [
+        (builder(), &[silent][..]),
+        (builder().find_on_lan(), &[]),
+        (builder().find_on_lan(), &[silent]),
+    ] {
+        let endpoint = bind(builder);
+        let nobody = SecretKey::generate().unwrap().id();
+        let connecting = endpoint.begin(nobody, addresses).unwrap();
+        let mut connected = pin!(connecting.connected());
+        let _ = connected.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        endpoint.close(0, "");
+        let error = wait_for(LIMIT, connected).unwrap().unwrap_err();
+        assert!(matches!(error, ConnectError::EndpointClosed), "{error}");
+    }
 }
