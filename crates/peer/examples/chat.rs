@@ -42,7 +42,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     tokio::spawn({
-        let room = Arc::clone(&room);
+        let (endpoint, room) = (endpoint.clone(), Arc::clone(&room));
         async move {
             while let Some(peer) = endpoint.accept().await {
                 enter(&room, peer);
@@ -57,6 +57,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
             drop(peer.send(line.clone(), Delivery::ordered(0)).await);
         }
     }
+    endpoint.close(0, "bye");
+    endpoint.ended().await;
     Ok(())
 }
 
@@ -75,6 +77,10 @@ fn enter(room: &Room, peer: Peer) {
             println!("{name}: {}", String::from_utf8_lossy(&message.body));
         }
         println!("{name} left: {}", peer.closed().await);
-        members(&room).remove(&peer.id());
+        let mut members = members(&room);
+        // Who has come back meanwhile is here by another connection.
+        if members.get(&peer.id()) == Some(&peer) {
+            members.remove(&peer.id());
+        }
     });
 }

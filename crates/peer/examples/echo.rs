@@ -46,6 +46,8 @@ async fn send(id: &str, address: &str, words: &[&str]) -> Result<(), Box<dyn Err
     for _ in words {
         println!("{}", String::from_utf8_lossy(&peer.receive().await?.body));
     }
-    peer.close(0, "done");
+    // The listener hears of it before the program ends.
+    endpoint.close(0, "done");
+    endpoint.ended().await;
     Ok(())
 }

@@ -63,6 +63,8 @@ async fn call(endpoint: &Endpoint, id: PeerId) -> Result<(), Box<dyn Error>> {
     });
     drop(peer.send("hello", Delivery::ordered(0)).await?);
     println!("{}", String::from_utf8_lossy(&peer.receive().await?.body));
-    peer.close(0, "done");
+    // The other end hears of it before the program ends.
+    endpoint.close(0, "done");
+    endpoint.ended().await;
     Ok(())
 }

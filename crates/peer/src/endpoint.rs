@@ -595,8 +595,8 @@ impl Endpoint {
         EndpointStats::of(&self.shared().lock())
     }
 
-    /// Closes all connections with a code below 0xff00 and a reason for the peers' logs. Connections that come or are
-    /// begun later are refused.
+    /// Closes all connections with a code below 0xff00 and a reason for the peers' logs. Connections that come or are begun later are refused. A program that ends waits for
+    /// [`Self::ended`] after that.
     pub fn close(&self, code: u32, reason: &str) {
         self.shared().change(|state, now| {
             for key in state.incoming.drain(..) {

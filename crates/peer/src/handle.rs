@@ -70,9 +70,18 @@ impl Drop for Waiting<'_> {
 
 /// An encrypted connection to one peer. A clone is the same connection; it is closed when the last clone and the last
 /// of its streams are dropped, and messages that wait or are under way then are dropped, reliable ones too: wait for
-/// their tickets first.
+/// their tickets first. Two are equal where they are the same connection: one that a peer made again after another was
+/// lost is not equal to that, whatever their IDs.
 #[derive(Clone)]
 pub struct Peer(pub(crate) Arc<Handle>);
+
+impl PartialEq for Peer {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Peer {}
 
 impl Peer {
     /// The peer's ID, which it has proved.
@@ -322,8 +331,8 @@ impl Peer {
         PeerEvents::new(&self.0)
     }
 
-    /// Closes the connection with a code below 0xff00 and a reason for the peer's log. Every open ticket ends as
-    /// dropped.
+    /// Closes the connection with a code below 0xff00 and a reason for the peer's log. Every open ticket ends as dropped. What tells the peer is sent beside the program: one
+    /// that is about to end closes its endpoint instead, and waits until it has ([`crate::Endpoint::ended`]).
     pub fn close(&self, code: u32, reason: &str) {
         self.0
             .shared()

@@ -67,7 +67,8 @@
 //!
 //! A [`Peer`] is a handle. When the last clone of it and the last of its streams are dropped, the connection is closed,
 //! and messages that wait or are under way are dropped with it, reliable ones too: a program that is about to end waits
-//! for their tickets, or for the other end's last word.
+//! for their tickets, or for the other end's last word. It then closes its endpoint and waits until its peers were told
+//! ([`Endpoint::close`], [`Endpoint::ended`]): otherwise they wait for it until their idle timeout.
 //!
 //! The end that connects has a connection before the other one has looked at who it is. Where that refuses it
 //! ([`Builder::allow`]), [`Endpoint::connect`] has succeeded, and the connection closes at once with [`code::REFUSED`]:

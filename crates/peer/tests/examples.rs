@@ -73,6 +73,11 @@ impl Drop for Running {
     }
 }
 
+/// A program says that another one told it of its end, and why.
+fn assert_left(line: &str) {
+    assert!(line.contains(" left: ") && line.contains("(code "), "{line}");
+}
+
 #[test]
 fn echo_sends_back_the_words_in_their_order() {
     let listener = Running::start("echo", &["listen", "127.0.0.1:0"]);
@@ -80,7 +85,7 @@ fn echo_sends_back_the_words_in_their_order() {
     let (id, address) = line.split_once(" at ").unwrap();
     let sender = Running::start("echo", &["send", id, address, "hello", "world"]);
     assert_eq!(sender.rest(), ["hello", "world"]);
-    assert!(listener.line().contains(" left: "), "it says who left, and why");
+    assert_left(&listener.line());
 }
 
 #[test]
@@ -101,6 +106,9 @@ fn chat_brings_lines_to_whoever_is_there() {
         .write_all(b"good morning\n")
         .unwrap();
     assert_eq!(one.line(), format!("{name}: good morning"));
+    drop(other.stdin.take());
+    other.rest();
+    assert_left(&one.line());
 }
 
 #[test]

@@ -13,7 +13,7 @@ use peer::{
     SecretKey, SendError,
 };
 
-use crate::{LIMIT, bind, bomb, builder, endpoint, in_time, pair};
+use crate::{LIMIT, bind, blocking_pair, bomb, builder, endpoint, in_time, meet, pair};
 
 #[tokio::test]
 async fn another_key_and_a_peer_that_is_not_allowed_are_refused() {
@@ -324,4 +324,12 @@ fn who_connects_while_the_endpoint_closes_is_told_that_it_closes() {
         let error = wait_for(LIMIT, connected).unwrap().unwrap_err();
         assert!(matches!(error, ConnectError::EndpointClosed), "{error}");
     }
+}
+
+#[test]
+fn two_connections_of_one_peer_are_told_apart() {
+    let (one, two, to_two, first) = blocking_pair();
+    let (_again, second) = wait_for(LIMIT, meet(&one, &two)).unwrap();
+    assert_eq!(first.id(), second.id());
+    assert!(first == first.clone() && first != second && first != to_two);
 }
