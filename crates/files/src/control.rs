@@ -20,10 +20,10 @@ use crate::progress::Progress;
 use crate::waits::Look;
 
 /// The code with which a receiver closes that has said DONE: the sender may not have heard it (FILE-37).
-pub(crate) const STORED: u32 = 6;
+pub(crate) const STORED: u64 = 6;
 
 /// The code with which a receiver closes whose user has ended it: it may come again (FILE-37).
-pub(crate) const INTERRUPTED: u32 = 7;
+pub(crate) const INTERRUPTED: u64 = 7;
 
 /// Messages that are to be sent.
 #[derive(Default)]

@@ -16,6 +16,7 @@ use peer_proto::{Parameters, PeerId};
 use tokio::runtime;
 use tunnel_proto::limits::INVITATION_NUMBERS;
 
+use crate::code::of_program;
 use crate::connecting::Connecting;
 use crate::driver::{Driver, WAKER, watch};
 use crate::error::{BindError, ConnectError, InviteError, InviterError, RelayProblem, RendezvousProblem};
@@ -595,9 +596,11 @@ impl Endpoint {
         EndpointStats::of(&self.shared().lock())
     }
 
-    /// Closes all connections with a code below 0xff00 and a reason for the peers' logs. Connections that come or are begun later are refused. A program that ends waits for
+    /// Closes all connections with a code of at most [`crate::code::PROGRAM_MAX`] (a greater one is sent as that) and a
+    /// reason for the peers' logs. Connections that come or are begun later are refused. A program that ends waits for
     /// [`Self::ended`] after that.
-    pub fn close(&self, code: u32, reason: &str) {
+    pub fn close(&self, code: u64, reason: &str) {
+        let code = of_program(code);
         self.shared().change(|state, now| {
             for key in state.incoming.drain(..) {
                 state.faces.remove(&key);

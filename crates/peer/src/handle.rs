@@ -10,6 +10,7 @@ use peer_proto::{
     CloseReason, Delivery, Direction, PathStats, PeerId, PeerKey, Received, SendError, StreamId,
 };
 
+use crate::code::of_program;
 use crate::endpoint::Owner;
 use crate::error::Closed;
 use crate::events::PeerEvents;
@@ -331,12 +332,14 @@ impl Peer {
         PeerEvents::new(&self.0)
     }
 
-    /// Closes the connection with a code below 0xff00 and a reason for the peer's log. Every open ticket ends as dropped. What tells the peer is sent beside the program: one
-    /// that is about to end closes its endpoint instead, and waits until it has ([`crate::Endpoint::ended`]).
-    pub fn close(&self, code: u32, reason: &str) {
-        self.0
-            .shared()
-            .change(|state, now| state.peers.close(now, self.0.key, code, reason.as_bytes()));
+    /// Closes the connection with a code of at most [`crate::code::PROGRAM_MAX`] (a greater one is sent as that) and a
+    /// reason for the peer's log. Every open ticket ends as dropped. What tells the peer is sent beside the program: a
+    /// program that is about to end closes its endpoint instead, and waits for [`crate::Endpoint::ended`].
+    pub fn close(&self, code: u64, reason: &str) {
+        self.0.shared().change(|state, now| {
+            let code = of_program(code);
+            state.peers.close(now, self.0.key, code, reason.as_bytes());
+        });
     }
 
     /// Waits for the connection's end, and tells why it ended.

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use peer_proto::{PeerKey, Read, StreamError, StreamId};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::code::of_program;
 use crate::handle::Handle;
 use crate::shared::State;
 use crate::wakers::{Wait, Wakers, change, until, until_changed};
@@ -47,10 +48,7 @@ impl SendStream {
     pub async fn write_chunk(&mut self, mut chunk: Bytes) -> Result<(), StreamError> {
         while !chunk.is_empty() {
             let wakers = writers(self.handle.key, self.stream);
-            until_changed(self.handle.shared(), wakers, |state, _| {
-                self.write(state, &mut chunk)
-            })
-            .await?;
+            until_changed(self.handle.shared(), wakers, |state, _| self.write(state, chunk)).await?;
         }
         Ok(())
     }
@@ -116,13 +114,14 @@ impl SendStream {
         .await
     }
 
-    /// Abandons the stream with a code below 0xff00: what the peer has not read is lost.
-    pub fn reset(&mut self, code: u32) {
+    /// Abandons the stream with a code of at most [`crate::code::PROGRAM_MAX`] (a greater one is sent as that): what
+    /// the peer has not read is lost.
+    pub fn reset(&mut self, code: u64) {
         (self.is_over, self.is_reset) = (true, true);
         let key = self.handle.key;
         self.handle
             .shared()
-            .change(|state, _| state.peers.reset(key, self.stream, code));
+            .change(|state, _| state.peers.reset(key, self.stream, of_program(code)));
     }
 
     /// From here on bytes leave before those of streams with a lower priority.
@@ -257,14 +256,15 @@ impl ReceiveStream {
         };
     }
 
-    /// Tells the peer to send no more, with a code below 0xff00.
-    pub fn stop(&mut self, code: u32) {
+    /// Tells the peer to send no more, with a code of at most [`crate::code::PROGRAM_MAX`] (a greater one is sent as
+    /// that).
+    pub fn stop(&mut self, code: u64) {
         if self.end.is_none() {
             self.end = Some(Ok(()));
             let key = self.handle.key;
             self.handle
                 .shared()
-                .change(|state, _| state.peers.stop(key, self.stream, code));
+                .change(|state, _| state.peers.stop(key, self.stream, of_program(code)));
         }
     }
 }

@@ -223,9 +223,9 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
 }
 
 /// The code with which a receiver has closed the connection, if it has.
-fn closed_by(peer: &Peer) -> Option<u32> {
+fn closed_by(peer: &Peer) -> Option<u64> {
     match wait_for(TURN, peer.closed())? {
-        CloseReason::ApplicationClosed { code, .. } => u32::try_from(code).ok(),
+        CloseReason::ApplicationClosed { code, .. } => Some(code),
         _ => None,
     }
 }

@@ -329,15 +329,13 @@ fn unusable(error: ConnectError) -> Problem {
 /// What ended a connection of ours, for people.
 fn ended(own: PeerId, reason: &CloseReason) -> Problem {
     match reason {
-        CloseReason::ApplicationClosed { code, .. } if *code == u64::from(code::REFUSED) => {
-            Problem::permission(format!(
-                "the peer refuses this machine; let it in there by: gramway peer listen --allow {own}"
-            ))
-        }
+        CloseReason::ApplicationClosed { code, .. } if *code == code::REFUSED => Problem::permission(
+            format!("the peer refuses this machine; let it in there by: gramway peer listen --allow {own}"),
+        ),
         CloseReason::ApplicationClosed { code, .. } if is_busy(*code) => {
             Problem::unavailable("the peer has too many connections; try again later")
         }
-        CloseReason::ApplicationClosed { code, .. } if *code == u64::from(ENDED) => {
+        CloseReason::ApplicationClosed { code, .. } if *code == ENDED => {
             Problem::unavailable("the peer has ended")
         }
         other => Problem::unavailable(Closed(other.clone()).to_string()),
@@ -405,7 +403,7 @@ mod tests {
     fn a_refusal_names_the_cure() {
         let own = SecretKey::from_bytes([1; 32]).id();
         let reason = CloseReason::ApplicationClosed {
-            code: code::REFUSED.into(),
+            code: code::REFUSED,
             reason: String::new(),
         };
         let problem = ended(own, &reason);

@@ -162,5 +162,5 @@ impl Console {
 /// Whether the peer has gone because it has everything, as it may before it acknowledges that.
 fn is_done(peer: &Peer) -> bool {
     let reason = blocking::wait_for(Duration::ZERO, peer.closed());
-    matches!(reason, Some(CloseReason::ApplicationClosed { code, .. }) if code == u64::from(DONE))
+    matches!(reason, Some(CloseReason::ApplicationClosed { code, .. }) if code == DONE)
 }

@@ -156,11 +156,9 @@ impl Wait<'_> {
     /// Why a stream has ended before its time: with the connection mostly, whose end says more.
     fn why_failed(&self) -> Unproved {
         match self.interrupt.wait_for(PEER_GOODBYE_MAX, self.peer.closed()) {
-            Some(CloseReason::ApplicationClosed { code, .. }) if code == u64::from(UNPROVED) => {
-                Unproved::NoCode
-            }
+            Some(CloseReason::ApplicationClosed { code, .. }) if code == UNPROVED => Unproved::NoCode,
             Some(CloseReason::ApplicationClosed { code, .. }) if is_busy(code) => Unproved::Busy,
-            Some(CloseReason::ApplicationClosed { code, .. }) if code == u64::from(ENDED) => Unproved::Ended,
+            Some(CloseReason::ApplicationClosed { code, .. }) if code == ENDED => Unproved::Ended,
             Some(reason) => Unproved::Lost(reason.to_string()),
             None if self.interrupt.is_over() => Unproved::Interrupted,
             None => Unproved::Silent,
@@ -302,8 +300,6 @@ mod tests {
         let code: Code = "4711-maple-otter".parse().unwrap();
         for (closing, expected) in [
             (BUSY, Some(Unproved::Busy)),
-            (peer::code::QUEUE_FULL, Some(Unproved::Busy)),
-            (peer::code::CROWDED, Some(Unproved::Busy)),
             (UNPROVED, Some(Unproved::NoCode)),
             (ENDED, Some(Unproved::Ended)),
             // It was dropped.

@@ -195,17 +195,15 @@ fn gone_on_with(problem: &Problem, options: &ReceiveOptions) -> Problem {
 /// What the sender said when it ended the connection: then it does not wait for us.
 fn said(reason: &CloseReason, own: PeerId) -> Option<Problem> {
     match reason {
-        CloseReason::ApplicationClosed { code, .. } if *code == u64::from(code::REFUSED) => {
+        CloseReason::ApplicationClosed { code, .. } if *code == code::REFUSED => {
             Some(Problem::permission(format!(
                 "the sender does not let this machine in; there, name its ID, {own}, by send --peer or share --to"
             )))
         }
-        CloseReason::ApplicationClosed { code, .. } if *code == u64::from(SPENT) => {
-            Some(Problem::unavailable(
-                "the sender sends its standard input, which can be read once, and an earlier receiver has had a part of it: run \
+        CloseReason::ApplicationClosed { code, .. } if *code == SPENT => Some(Problem::unavailable(
+            "the sender sends its standard input, which can be read once, and an earlier receiver has had a part of it: run \
                  both commands again",
-            ))
-        }
+        )),
         _ if is_busy(reason) => None,
         CloseReason::ApplicationClosed { .. } => Some(Problem::unavailable(
             "the sender has ended before everything had come. What has come is kept: have it send again, and receive into the \

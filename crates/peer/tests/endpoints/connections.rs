@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use peer::blocking::{wait, wait_for};
 use peer::{
     Bytes, CloseReason, ConnectError, Delivery, Endpoint, EndpointEvent, KeyFileError, Outcome, PeerEvent,
-    SecretKey, SendError,
+    SecretKey, SendError, StreamError, code,
 };
 
 use crate::{LIMIT, bind, blocking_pair, bomb, builder, endpoint, in_time, meet, pair};
@@ -113,7 +113,7 @@ fn peers_beyond_those_that_may_wait_for_the_program_are_closed_by_a_code_of_thei
     let Some(CloseReason::ApplicationClosed { code, reason }) = closed else {
         panic!("closed in another way: {closed:?}");
     };
-    assert_eq!(code, u64::from(peer::code::QUEUE_FULL));
+    assert_eq!(code, code::QUEUE_FULL);
     assert!(reason.contains("try again later"), "{reason}");
     let stats = two.stats();
     assert_eq!((stats.waiting, stats.queue_full, stats.handshakes), (2, 1, 3));
@@ -332,4 +332,27 @@ fn two_connections_of_one_peer_are_told_apart() {
     let (_again, second) = wait_for(LIMIT, meet(&one, &two)).unwrap();
     assert_eq!(first.id(), second.id());
     assert!(first == first.clone() && first != second && first != to_two);
+}
+
+/// PEER-16.
+#[test]
+fn a_program_cannot_say_what_the_protocol_says() {
+    let (_one, _two, to_two, to_one) = blocking_pair();
+    let (mut sending, mut receiving) = wait(to_two.open(0)).unwrap();
+    wait(sending.write_chunk(Bytes::from_static(b"a"))).unwrap();
+    let (answer, mut question) = wait_for(LIMIT, to_one.accept()).unwrap().unwrap();
+    assert_eq!(wait(question.read_chunk(1)).unwrap().unwrap(), "a");
+    sending.reset(code::STALLED);
+    let cut = wait_for(LIMIT, question.read_chunk(1)).unwrap();
+    assert_eq!(cut, Err(StreamError::Reset(code::PROGRAM_MAX)));
+    receiving.stop(u64::MAX);
+    let stopped = wait_for(LIMIT, answer.stopped()).unwrap();
+    assert_eq!(stopped, Ok(Some(code::PROGRAM_MAX)));
+    to_two.close(code::REFUSED, "");
+    let reason = wait_for(LIMIT, to_one.closed()).unwrap();
+    let expected = CloseReason::ApplicationClosed {
+        code: code::PROGRAM_MAX,
+        reason: String::new(),
+    };
+    assert_eq!(reason, expected);
 }
