@@ -43,7 +43,8 @@ pub fn wait<T>(future: impl Future<Output = T>) -> T {
     ended.expect("without a deadline it waits until the future is ready")
 }
 
-/// The same for at most `limit`; `None` where that passed, and the future is dropped.
+/// The same for at most `limit`; `None` where that passed, and the future is dropped: each says under *Cancellation*
+/// what becomes of it then.
 pub fn wait_for<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
     poll_until(future, Instant::now().checked_add(limit))
 }

@@ -31,6 +31,9 @@ impl Connecting {
     ///
     /// # Errors
     /// As of [`crate::Endpoint::connect`].
+    ///
+    /// # Cancellation
+    /// The connection goes on coming about, and the next call waits on.
     pub async fn connected(&self) -> Result<Peer, ConnectError> {
         let handle = &self.handle;
         let wakers = wakers_of(handle.key, |face| &mut face.state);

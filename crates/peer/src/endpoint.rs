@@ -350,6 +350,9 @@ impl Endpoint {
     /// # Errors
     /// [`ConnectError`]; after 30 seconds where nobody answers, 10 seconds where no address is known (3 seconds without
     /// a rendezvous).
+    ///
+    /// # Cancellation
+    /// The attempt is given up; [`Self::begin`] has one that lives on.
     pub async fn connect(&self, id: PeerId, addresses: &[SocketAddr]) -> Result<Peer, ConnectError> {
         self.begin(id, addresses)?.connected().await
     }
@@ -383,6 +386,9 @@ impl Endpoint {
 
     /// Waits until the endpoint is registered at its rendezvous, and tells the address that it is seen at; `None`
     /// without a rendezvous, or where the endpoint is closed.
+    ///
+    /// # Cancellation
+    /// Nothing is lost.
     pub async fn registered(&self) -> Option<SocketAddr> {
         until(
             &**self.shared(),
@@ -402,6 +408,9 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`InviteError`].
+    ///
+    /// # Cancellation
+    /// The number that the rendezvous gives is lost, and counts among those that it gives.
     pub async fn invite(&self) -> Result<u32, InviteError> {
         let asked = self.shared().change(|state, now| {
             let meetings = state.meetings.as_mut();
@@ -417,6 +426,10 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`InviterError`].
+    ///
+    /// # Cancellation
+    /// The answer is lost; until it comes, the question counts among those that may be open
+    /// ([`crate::limits::FINDS_MAX`]).
     pub async fn inviter_of(&self, number: u32) -> Result<Option<PeerId>, InviterError> {
         let asked = self.shared().change(|state, now| {
             let meetings = state.meetings.as_mut();
@@ -429,6 +442,9 @@ impl Endpoint {
     /// Waits until the rendezvous tells a guest ([`crate::Rendezvous::as_guest`]) which peer asked for its number;
     /// `None` without a rendezvous, or where the endpoint is closed. Who is no guest, or is one of an older server,
     /// waits in vain. The server may name anybody: both peers have to prove more than the number.
+    ///
+    /// # Cancellation
+    /// Nothing is lost.
     pub async fn inviter(&self) -> Option<PeerId> {
         until(
             &**self.shared(),
@@ -444,6 +460,9 @@ impl Endpoint {
     /// Asks the local network for three seconds which peer waits there for somebody who knows this number
     /// ([`Builder::announce_numbers_on_lan`]). Anybody on that network may answer: both peers have to prove more than
     /// the number. [`Self::connect`] then knows where the peer is, with [`Builder::find_on_lan`].
+    ///
+    /// # Cancellation
+    /// The network is asked on, and another call finds what came.
     pub async fn inviter_on_lan(&self, number: u32) -> Option<PeerId> {
         let end = Instant::now() + LAN_SEARCH_TIME;
         let asks = self.shared().change(|state, now| {
@@ -497,6 +516,9 @@ impl Endpoint {
 
     /// Waits until the endpoint is announced on the local network; whether it is. It is not without
     /// [`Builder::announce_on_lan`], nor once it is closed.
+    ///
+    /// # Cancellation
+    /// Nothing is lost.
     pub async fn announced(&self) -> bool {
         until(
             &**self.shared(),
@@ -517,12 +539,18 @@ impl Endpoint {
     /// Waits until the router has mapped a port to the endpoint's: the address at which others reach it. `None` without
     /// [`Builder::map_port`], or once the endpoint is closed. Routers that map no ports are common:
     /// [`Self::mapping_problem`].
+    ///
+    /// # Cancellation
+    /// Nothing is lost.
     pub async fn mapped(&self) -> Option<SocketAddr> {
         self.until_mapping(|state| state.mapping.kept()).await
     }
 
     /// Waits until the router has been asked for a port, and tells where others reach us by it at present, or why not;
     /// it is asked again later. `None` without [`Builder::map_port`], or once the endpoint is closed.
+    ///
+    /// # Cancellation
+    /// Nothing is lost.
     pub async fn asked_for_mapping(&self) -> Option<Result<SocketAddr, MappingProblem>> {
         self.until_mapping(|state| state.mapping.told()).await
     }
@@ -540,12 +568,18 @@ impl Endpoint {
     /// Waits until the firewall of the router of IPv6 lets others in to the endpoint's port: the address at which they
     /// reach it. `None` without [`Builder::map_port`], where the socket is one of IPv4, or once the endpoint is closed.
     /// Many routers let nobody in whom nobody asked: [`Self::pinhole_problem`].
+    ///
+    /// # Cancellation
+    /// Nothing is lost.
     pub async fn pinhole(&self) -> Option<SocketAddr> {
         self.until_pinhole(|state| state.pinhole.kept()).await
     }
 
     /// Waits until the router of IPv6 has been asked to let others in, and tells where they reach us by it at present,
     /// or why not; it is asked again later. `None` as of [`Self::pinhole`].
+    ///
+    /// # Cancellation
+    /// Nothing is lost.
     pub async fn asked_for_pinhole(&self) -> Option<Result<SocketAddr, MappingProblem>> {
         self.until_pinhole(|state| state.pinhole.told()).await
     }
@@ -567,6 +601,9 @@ impl Endpoint {
     }
 
     /// The next peer that connected to us; `None` once the endpoint is closed.
+    ///
+    /// # Cancellation
+    /// Dropped while it waits, it has taken no peer.
     pub async fn accept(&self) -> Option<Peer> {
         until_changed(&**self.shared(), acceptors, |state, _| {
             if let Some(key) = state.incoming.pop_front() {
@@ -615,6 +652,9 @@ impl Endpoint {
     /// and until what was asked of routers and the local network is taken back, for
     /// [`crate::limits::TAKE_BACK_TIME_MAX`]. A program that ends earlier leaves peers waiting for it that what said so
     /// has not reached.
+    ///
+    /// # Cancellation
+    /// Nothing is lost.
     pub async fn ended(&self) {
         until(&**self.shared(), acceptors, |state| match state.has_ended {
             true => Poll::Ready(()),

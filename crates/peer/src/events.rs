@@ -132,6 +132,9 @@ impl PeerEvents {
 
     /// The next event, at first the latest ones of what has changed since the connection began; `None` once the
     /// connection has ended.
+    ///
+    /// # Cancellation
+    /// Dropped while it waits, it has taken no event.
     pub async fn next_event(&mut self) -> Option<PeerEvent> {
         let handle = self.peer.upgrade()?;
         let (shared, key) = (Arc::clone(&handle.owner.0), handle.key);
@@ -168,6 +171,9 @@ impl EndpointEvents {
 
     /// The next event, at first the latest ones of what has changed since the endpoint was bound; `None` once it is
     /// closed.
+    ///
+    /// # Cancellation
+    /// Dropped while it waits, it has taken no event.
     pub async fn next_event(&mut self) -> Option<EndpointEvent> {
         let owner = self.owner.upgrade()?;
         let shared = Arc::clone(&owner.0);

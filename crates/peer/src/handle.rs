@@ -103,6 +103,9 @@ impl Peer {
     ///
     /// # Errors
     /// [`SendError`], but never [`SendError::Full`].
+    ///
+    /// # Cancellation
+    /// Dropped while it waits, it has sent nothing.
     pub async fn send(&self, body: impl Into<Bytes>, delivery: Delivery) -> Result<Ticket, SendError> {
         let body = body.into();
         if let Some(ticket) = self.submit(&body, delivery) {
@@ -198,6 +201,9 @@ impl Peer {
     ///
     /// # Errors
     /// [`Closed`] once the connection has ended and its messages are read.
+    ///
+    /// # Cancellation
+    /// Dropped while it waits, it has taken no message.
     pub async fn receive(&self) -> Result<Received, Closed> {
         let mut one = Vec::with_capacity(1);
         self.receive_many(&mut one, 1).await?;
@@ -208,6 +214,9 @@ impl Peer {
     ///
     /// # Errors
     /// As of [`Self::receive`].
+    ///
+    /// # Cancellation
+    /// Dropped while it waits, it has taken no message.
     pub async fn receive_many(&self, messages: &mut Vec<Received>, max: usize) -> Result<usize, Closed> {
         let before = messages.len();
         let wakers = wakers_of(self.0.key, |face| &mut face.inbox);
@@ -244,6 +253,9 @@ impl Peer {
     ///
     /// # Errors
     /// [`Closed`].
+    ///
+    /// # Cancellation
+    /// Dropped while it waits, it has opened no stream.
     pub async fn open(&self, priority: u8) -> Result<(SendStream, ReceiveStream), Closed> {
         let stream = self.open_stream(Direction::Bidirectional, priority).await?;
         Ok((self.sender(stream), self.receiver(stream)))
@@ -253,6 +265,9 @@ impl Peer {
     ///
     /// # Errors
     /// [`Closed`].
+    ///
+    /// # Cancellation
+    /// As of [`Self::open`].
     pub async fn open_one_way(&self, priority: u8) -> Result<SendStream, Closed> {
         let stream = self.open_stream(Direction::Unidirectional, priority).await?;
         Ok(self.sender(stream))
@@ -273,6 +288,9 @@ impl Peer {
     ///
     /// # Errors
     /// [`Closed`].
+    ///
+    /// # Cancellation
+    /// Dropped while it waits, it has taken no stream.
     pub async fn accept(&self) -> Result<(SendStream, ReceiveStream), Closed> {
         let stream = self.accept_stream(Direction::Bidirectional).await?;
         Ok((self.sender(stream), self.receiver(stream)))
@@ -282,6 +300,9 @@ impl Peer {
     ///
     /// # Errors
     /// [`Closed`].
+    ///
+    /// # Cancellation
+    /// As of [`Self::accept`].
     pub async fn accept_one_way(&self) -> Result<ReceiveStream, Closed> {
         let stream = self.accept_stream(Direction::Unidirectional).await?;
         Ok(self.receiver(stream))
@@ -343,6 +364,9 @@ impl Peer {
     }
 
     /// Waits for the connection's end, and tells why it ended.
+    ///
+    /// # Cancellation
+    /// Nothing is lost.
     pub async fn closed(&self) -> CloseReason {
         let wakers = wakers_of(self.0.key, |face| &mut face.state);
         let ended: Result<(), Closed> =

@@ -90,6 +90,12 @@
 //! # }
 //! ```
 //!
+//! # Cancellation
+//!
+//! Every future of this crate may be dropped before it is ready, by `select!` or a timeout; who waits again goes on
+//! where the dropped one was. Each says under *Cancellation* what becomes of what it was given, or has taken. Nothing
+//! of a dropped future stays behind, however often that happens.
+//!
 //! # Limits
 //!
 //! Without a rendezvous, and outside the local network, at least one end must be reachable at

@@ -45,7 +45,22 @@ impl SendStream {
     ///
     /// # Errors
     /// [`StreamError`] where the peer stopped the stream, or the connection has ended.
+    ///
+    /// # Cancellation
+    /// Dropped while it waits, it has sent some of the bytes, and nothing tells how many: where the stream goes on
+    /// after that, use [`Self::write_from`].
     pub async fn write_chunk(&mut self, mut chunk: Bytes) -> Result<(), StreamError> {
+        self.write_from(&mut chunk).await
+    }
+
+    /// Sends all bytes of `chunk` without copying them, and takes them away from it: it is empty in the end.
+    ///
+    /// # Errors
+    /// As of [`Self::write_chunk`].
+    ///
+    /// # Cancellation
+    /// Dropped while it waits, it has left in `chunk` what is not sent. Another call goes on with that.
+    pub async fn write_from(&mut self, chunk: &mut Bytes) -> Result<(), StreamError> {
         while !chunk.is_empty() {
             let wakers = writers(self.handle.key, self.stream);
             until_changed(self.handle.shared(), wakers, |state, _| self.write(state, chunk)).await?;
@@ -82,6 +97,9 @@ impl SendStream {
     ///
     /// # Errors
     /// [`StreamError`] where the peer stopped the stream, or the connection has ended first.
+    ///
+    /// # Cancellation
+    /// The stream is finished, and the next call waits on.
     pub async fn finished(&mut self) -> Result<(), StreamError> {
         self.finish();
         match self.stopped().await? {
@@ -96,6 +114,9 @@ impl SendStream {
     ///
     /// # Errors
     /// [`StreamError::Closed`] where the connection has ended first, or after [`Self::reset`].
+    ///
+    /// # Cancellation
+    /// Nothing is lost.
     pub async fn stopped(&self) -> Result<Option<u64>, StreamError> {
         let wakers = writers(self.handle.key, self.stream);
         until(self.handle.shared(), wakers, |state| {
@@ -226,6 +247,9 @@ impl ReceiveStream {
     /// # Errors
     /// [`StreamError`] where the peer reset the stream, or the connection has ended before its end came; the same each
     /// time.
+    ///
+    /// # Cancellation
+    /// Dropped while it waits, it has taken no bytes.
     pub async fn read_chunk(&mut self, length_max: usize) -> Result<Option<Bytes>, StreamError> {
         if let Some(end) = self.end {
             return end.map(|()| None);

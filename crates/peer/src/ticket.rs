@@ -6,8 +6,10 @@ use std::task::{Context, Poll, Waker};
 
 use peer_proto::Outcome;
 
-/// Ends once: [`Outcome::Acked`], [`Outcome::Expired`] or [`Outcome::Dropped`]. Dropping it changes nothing about the
-/// message.
+/// Ends once: [`Outcome::Acked`], [`Outcome::Expired`] or [`Outcome::Dropped`].
+///
+/// # Cancellation
+/// Dropping it changes nothing about the message. Who would wait again later waits for `&mut ticket`.
 #[derive(Debug)]
 #[must_use = "a ticket tells what became of a message; drop it explicitly where that does not matter"]
 pub struct Ticket {

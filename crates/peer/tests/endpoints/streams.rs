@@ -209,3 +209,23 @@ async fn a_stream_that_is_stopped_before_it_is_accepted_tells_so() {
     })
     .await;
 }
+
+#[test]
+fn a_write_that_was_given_up_goes_on_with_what_is_left() {
+    let (_one, _two, to_two, to_one) = blocking_pair();
+    let data: Vec<u8> = (0..10 << 20_u32).flat_map(u32::to_be_bytes).collect();
+    let mut rest = Bytes::from(data.clone());
+    let mut sending = wait(to_two.open_one_way(0)).unwrap();
+    // The window is less than that.
+    assert!(wait_for(Duration::ZERO, sending.write_from(&mut rest)).is_none());
+    assert!(!rest.is_empty() && rest.len() < data.len());
+    let reading = std::thread::spawn(move || {
+        let (mut receiving, mut received) = (wait(to_one.accept_one_way()).unwrap(), Vec::new());
+        wait(receiving.read_to_end(&mut received)).unwrap();
+        received
+    });
+    while wait_for(Duration::from_millis(1), sending.write_from(&mut rest)).is_none() {}
+    assert!(rest.is_empty());
+    sending.finish();
+    assert!(reading.join().unwrap() == data, "bytes are lost, or came twice");
+}
