@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -16,8 +17,43 @@ use rustix::process::geteuid;
 use crate::destination::Destination;
 
 /// What is promised, by device.
-#[derive(Default)]
-pub(crate) struct Room(Mutex<HashMap<u64, Device>>);
+pub(crate) struct Room {
+    devices: Mutex<HashMap<u64, Device>>,
+    look: fn(&OwnedFd) -> Option<Space>,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self {
+            devices: Mutex::default(),
+            look,
+        }
+    }
+}
+
+/// What a file system has.
+struct Space {
+    device: u64,
+    free: u64,
+}
+
+/// That of a directory; `None` where it does not tell.
+fn look(directory: &OwnedFd) -> Option<Space> {
+    let (system, stat) = (fstatvfs(directory).ok()?, fstat(directory).ok()?);
+    // Some file systems of networks do not tell.
+    if system.f_blocks == 0 {
+        return None;
+    }
+    // What is kept back is for root.
+    let blocks = match geteuid().is_root() {
+        true => system.f_bfree,
+        false => system.f_bavail,
+    };
+    Some(Space {
+        device: stat.st_dev,
+        free: blocks.saturating_mul(system.f_frsize),
+    })
+}
 
 #[derive(Default)]
 struct Device {
@@ -52,7 +88,7 @@ impl Device {
 
 impl Room {
     fn devices(&self) -> MutexGuard<'_, HashMap<u64, Device>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -60,13 +96,50 @@ impl Room {
 pub(crate) struct Promise {
     room: Arc<Room>,
     device: u64,
+    /// Bytes that count as long as nobody writes it.
     bytes: u64,
-    growth: u64,
-    freed: u64,
+    disk_bytes_min: u64,
+    /// Bytes of what it replaces.
+    replaced: u64,
+    /// Bytes of its former part, as long as that is to stay until the file has its place.
+    former: u64,
     number: Option<u64>,
 }
 
 impl Promise {
+    /// While it is being written: bytes by which it grows the disk, and those that are free again at its end.
+    fn change(&self) -> (u64, u64) {
+        let freed = self.replaced.saturating_add(self.former);
+        (self.disk_bytes_min.saturating_sub(freed), freed)
+    }
+
+    /// The former part does not stay: it gives way to the file's own once that is begun.
+    pub(crate) fn replace_former(&mut self) {
+        self.former = 0;
+    }
+
+    /// Has `remove` remove the former part, before the file has its place: what is free by that is the file's.
+    pub(crate) fn remove_former(&mut self, remove: impl FnOnce()) {
+        // Nobody looks between both.
+        let mut devices = self.room.devices();
+        remove();
+        self.former = 0;
+        let (growth, freed) = self.change();
+        let device = devices.entry(self.device).or_default();
+        match self.number {
+            Some(number) => {
+                if let Some(written) = device.written.get_mut(&number) {
+                    (written.growth, written.freed) = (growth, freed);
+                }
+            }
+            None => {
+                device.waiting_bytes = device.waiting_bytes.saturating_sub(self.bytes);
+                device.waiting_bytes = device.waiting_bytes.saturating_add(growth);
+                self.bytes = growth;
+            }
+        }
+    }
+
     /// Somebody writes its part: what is in it already needs no room.
     pub(crate) fn begin(&mut self, part: &Arc<File>) {
         let mut devices = self.room.devices();
@@ -75,9 +148,10 @@ impl Promise {
             device.waiting_bytes = device.waiting_bytes.saturating_sub(self.bytes);
             device.numbers += 1;
             self.number = Some(device.numbers);
+            let (growth, freed) = self.change();
             let written = Written {
-                growth: self.growth,
-                freed: self.freed,
+                growth,
+                freed,
                 part: Arc::downgrade(part),
             };
             device.written.insert(device.numbers, written);
@@ -103,7 +177,7 @@ impl Drop for Promise {
 pub(crate) struct There<'a> {
     /// Its part, which it goes on with or takes the place of.
     pub(crate) part: Option<&'a File>,
-    /// Whether that part stays until the file has its place, because its chunks are taken.
+    /// Whether that part stays beside the file's own, because its chunks are taken.
     pub(crate) is_former: bool,
     /// Whether it replaces what is in its place.
     pub(crate) is_replaced: bool,
@@ -131,19 +205,9 @@ impl Destination {
             Err(_) if disk_bytes_min == 0 => return Ok(None),
             other => other?,
         };
-        let (Ok(system), Ok(stat)) = (fstatvfs(&directory), fstat(&directory)) else {
-            return Ok(None);
-        };
-        // Some file systems of networks do not tell.
-        if system.f_blocks == 0 || disk_bytes_min == 0 {
+        if disk_bytes_min == 0 {
             return Ok(None);
         }
-        // What is kept back is for root.
-        let blocks = match geteuid().is_root() {
-            true => system.f_bfree,
-            false => system.f_bavail,
-        };
-        let free = blocks.saturating_mul(system.f_frsize);
         let part = there.part.map_or(0, bytes_of);
         let former = if there.is_former { part } else { 0 };
         let replaced = match path.file_name().filter(|_| there.is_replaced) {
@@ -156,18 +220,23 @@ impl Destination {
             None => 0,
         };
         let needed = disk_bytes_min.saturating_sub(part);
+        // What becomes free meanwhile may be promised.
         let mut devices = self.room.devices();
-        let device = devices.entry(stat.st_dev).or_default();
+        let Some(Space { device: number, free }) = (self.room.look)(&directory) else {
+            return Ok(None);
+        };
+        let device = devices.entry(number).or_default();
         let left = (i128::from(free) - device.promised()).max(0);
         check(needed, u64::try_from(left).unwrap_or(u64::MAX), free)?;
         let bytes = needed.saturating_sub(replaced);
         device.waiting_bytes = device.waiting_bytes.saturating_add(bytes);
         Ok(Some(Promise {
             room: Arc::clone(&self.room),
-            device: stat.st_dev,
+            device: number,
             bytes,
-            growth: disk_bytes_min.saturating_sub(replaced.saturating_add(former)),
-            freed: replaced.saturating_add(former),
+            disk_bytes_min,
+            replaced,
+            former,
             number: None,
         }))
     }
@@ -206,7 +275,9 @@ fn shown(bytes: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -254,7 +325,7 @@ mod tests {
         assert!(check(Some(&part), 1 << 20).is_ok());
     }
 
-    fn promised(destination: &Destination) -> i128 {
+    pub(crate) fn promised(destination: &Destination) -> i128 {
         destination.room.devices().values().map(Device::promised).sum()
     }
 
@@ -305,8 +376,73 @@ mod tests {
             is_former: true,
             is_replaced: false,
         };
-        let file = check("file", former, 4 << 20);
+        let mut file = check("file", former, 4 << 20);
+        assert_eq!(promised(&destination), (4 << 20) - there);
+        // It gives way to the file's own.
+        file.replace_former();
         assert_eq!(promised(&destination), (4 << 20) - there);
         drop(file);
+        assert_eq!(promised(&destination), 0);
+    }
+
+    thread_local! {
+        pub(crate) static FREE: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// A destination on a disk of which [`FREE`] is free.
+    pub(crate) fn with_free(directory: &tempfile::TempDir) -> Destination {
+        let mut destination = Destination::open(directory.path()).unwrap();
+        destination.room = Arc::new(Room {
+            look: |_| {
+                Some(Space {
+                    device: 7,
+                    free: FREE.get(),
+                })
+            },
+            ..Room::default()
+        });
+        destination
+    }
+
+    #[test]
+    fn what_a_former_part_leaves_is_promised_to_its_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let destination = with_free(&directory);
+        let mut part = destination.create_part(Path::new("part")).unwrap();
+        io::Write::write_all(&mut part, &vec![1; 8 << 20]).unwrap();
+        part.sync_all().unwrap();
+        let there = bytes_of(&part);
+        let former = || There {
+            part: Some(&part),
+            is_former: true,
+            is_replaced: false,
+        };
+        let check = |name: &str, there| destination.check_room(Path::new(name), there, 8 << 20);
+        for is_begun in [true, false] {
+            FREE.set(1 << 20);
+            let mut file = check("file", former()).unwrap().unwrap();
+            let own = Arc::new(tempfile::tempfile().unwrap());
+            if is_begun {
+                file.begin(&own);
+            }
+            assert!(check("other", There::default()).is_err());
+            file.remove_former(|| FREE.set((1 << 20) + there));
+            assert_eq!(promised(&destination), 8 << 20);
+            let refused = check("other", There::default()).map(|_| ()).unwrap_err();
+            assert!(refused.to_string().contains("other files that come"), "{refused}");
+            drop(file);
+            assert_eq!(promised(&destination), 0);
+            assert!(check("other", There::default()).is_ok());
+        }
+        // One that could not be renamed gives way to the file's own.
+        FREE.set(1 << 20);
+        let mut file = check("file", former()).unwrap().unwrap();
+        file.replace_former();
+        assert!(check("other", There::default()).is_err());
+        FREE.set((1 << 20) + there);
+        let own = Arc::new(tempfile::tempfile().unwrap());
+        file.begin(&own);
+        assert_eq!(promised(&destination), 8 << 20);
+        assert!(check("other", There::default()).is_err());
     }
 }

@@ -246,8 +246,7 @@ impl Receiving {
             }
         }
         if let Candidate::Former(path) = candidate {
-            // It lies there otherwise, by a name that tells what it is.
-            let _ = destination.remove(path);
+            file.remove_former(path);
         }
         self.end_comparison(file);
         self.want(file);

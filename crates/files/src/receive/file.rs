@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use files_proto::content::{Address, Root, RootBuilder, chunk_count, chunk_length};
@@ -96,6 +96,15 @@ impl Part {
         let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(room) = &mut *room {
             room.begin(file);
+        }
+    }
+
+    /// Has `remove` remove the former part, which its chunks were taken from.
+    fn remove_former(&self, remove: impl FnOnce()) {
+        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *room {
+            Some(room) => room.remove_former(remove),
+            None => remove(),
         }
     }
 
@@ -420,6 +429,14 @@ impl Incoming {
             state.end = Some((size, root));
         }
         state.progressed()
+    }
+
+    /// Removes the file's former part, of which there is no more to take: what it took is the file's.
+    pub(super) fn remove_former(&self, former: &Path) {
+        if let Output::Part(part) = &self.output {
+            // It lies there otherwise, by a name that tells what it is.
+            part.remove_former(|| drop(part.destination.remove(former)));
+        }
     }
 
     /// Forgets chunks that have another address than the sender's.

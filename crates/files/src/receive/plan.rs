@@ -405,7 +405,7 @@ impl Planner<'_> {
             is_former: matches!(kept, Kept::Other) && candidate.is_none(),
             is_replaced: target.replaces,
         };
-        let room = destination.check_room(path, there, entry.disk_bytes_min.min(entry.size()))?;
+        let mut room = destination.check_room(path, there, entry.disk_bytes_min.min(entry.size()))?;
         let mut kept_journal_bytes = None;
         let mut known = BTreeMap::new();
         let mut checks_part = false;
@@ -424,9 +424,14 @@ impl Planner<'_> {
                 // The source has changed since: what did not change is in the part of then.
                 let former = former(&target.part);
                 destination.remove(&target.journal)?;
-                // A name that is too long: then all of it comes again.
-                if destination.rename(&target.part, &former).is_ok() {
-                    candidate = Some(Candidate::Former(former));
+                match destination.rename(&target.part, &former) {
+                    Ok(()) => candidate = Some(Candidate::Former(former)),
+                    // A name that is too long: then all of it comes again.
+                    Err(_) => {
+                        if let Some(room) = &mut room {
+                            room.replace_former();
+                        }
+                    }
                 }
             }
             Kept::Nothing if candidate.is_none() => {

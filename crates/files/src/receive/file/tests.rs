@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
@@ -11,6 +10,8 @@ use std::time::Duration;
 use files_proto::content::chunk_address;
 
 use super::*;
+use crate::room::There;
+use crate::room::tests::{FREE, promised, with_free};
 
 fn target(size: u64) -> Target {
     Target {
@@ -266,4 +267,29 @@ fn room_is_made_for_what_comes_and_holes_stay_holes() {
         file.store(&hole(index), &zeros).unwrap();
     }
     assert_eq!(chunks_on_disk(), 1);
+}
+
+#[test]
+fn what_a_former_part_took_is_the_files_once_that_part_is_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let destination = Arc::new(with_free(&directory));
+    FREE.set(1 << 20);
+    let path = Path::new(".former");
+    let mut former = destination.create_part(path).unwrap();
+    former.write_all(&vec![7; 2 << 20]).unwrap();
+    former.sync_all().unwrap();
+    let there = There {
+        part: Some(&former),
+        is_former: true,
+        is_replaced: false,
+    };
+    let room = destination.check_room(Path::new("file"), there, 2 << 20).unwrap();
+    let output = Output::Part(Part::new(&destination, None).with_room(room));
+    let file = Incoming::new(target(2 << 20), output, &BTreeMap::new());
+    assert_eq!(promised(&destination), 0);
+    file.remove_former(path);
+    assert_eq!(promised(&destination), 2 << 20);
+    assert!(!directory.path().join(path).exists());
+    file.abandon(FailReason::NoSpace);
+    assert_eq!(promised(&destination), 0);
 }
