@@ -29,6 +29,8 @@ struct State {
     /// Of files with parts.
     bytes: u64,
     files: BTreeMap<EntryId, Arc<Incoming>>,
+    /// Open ones that the disk has taken: that their journals say so is not on it.
+    taken: BTreeMap<EntryId, Arc<Incoming>>,
     /// Of small files.
     small_bytes: u64,
     is_over: bool,
@@ -38,11 +40,23 @@ impl State {
     fn is_due(&self) -> bool {
         self.bytes >= WRITE_BACK_BYTES || self.small_bytes >= WRITE_BACK_SMALL_BYTES
     }
+
+    /// All of which the disk is to have the part and the journal: first those of which it has the part.
+    fn take_parts(&mut self) -> Vec<Arc<Incoming>> {
+        let files = std::mem::take(&mut self.files);
+        let mut taken = std::mem::take(&mut self.taken);
+        taken.retain(|entry, _| !files.contains_key(entry));
+        taken.into_values().chain(files.into_values()).collect()
+    }
 }
 
 impl WriteBack {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_over(&self) -> bool {
+        self.state().is_over
     }
 
     /// So many bytes of a file were written; waits where there are too many.
@@ -82,6 +96,16 @@ impl WriteBack {
     /// The thread that has the disk take it, until the end; `failed` is told of files that it does not take, and
     /// `sync` has it take everything.
     pub(super) fn run(&self, failed: impl Fn(&Arc<Incoming>, &io::Error), sync: impl Fn()) {
+        self.run_by(Incoming::sync, failed, sync);
+    }
+
+    /// The same, where `take` has the disk take one file.
+    fn run_by(
+        &self,
+        take: impl Fn(&Incoming) -> io::Result<()>,
+        failed: impl Fn(&Arc<Incoming>, &io::Error),
+        sync: impl Fn(),
+    ) {
         loop {
             let mut state = self
                 .changed
@@ -95,18 +119,26 @@ impl WriteBack {
                 few if few < WRITE_BACK_SMALL_BYTES => 0,
                 many => many,
             };
-            let files = std::mem::take(&mut state.files);
+            let mut files = std::mem::take(&mut state.files);
             drop(state);
-            for file in files.into_values() {
-                // A disk tells of a failure once, to whoever asks.
-                if let Err(error) = file.sync() {
-                    failed(&file, &error);
+            // At the end somebody waits, and `keep_parts` is to have the rest.
+            while !self.is_over()
+                && let Some((entry, file)) = files.pop_first()
+            {
+                match take(&file) {
+                    Ok(()) => {
+                        self.state().taken.insert(entry, file);
+                    }
+                    // A disk tells of a failure once, to whoever asks.
+                    Err(error) => failed(&file, &error),
                 }
             }
-            if small_bytes > 0 {
+            if small_bytes > 0 && !self.is_over() {
                 sync();
             }
             let mut state = self.state();
+            state.files.append(&mut files);
+            state.taken.retain(|_, file| file.is_open());
             state.bytes -= bytes;
             state.small_bytes -= small_bytes;
             drop(state);
@@ -120,14 +152,15 @@ impl WriteBack {
         self.changed.notify_all();
     }
 
-    /// After the end of a transfer that has something left to do: has the disk take what came of parts since, so that
-    /// it need not come again after another start of the machine either. Where somebody `hurries`, waits for
-    /// [`KEEP_TIME_MAX`] at most; a disk that is slower goes on by itself, as long as the program lives.
+    /// After the end of a transfer that has something left to do: has the disk take what came of parts since, and what
+    /// their journals say, so that it need not come again after another start of the machine either. Where somebody
+    /// `hurries`, returns after [`KEEP_TIME_MAX`] at most; a disk that is slower goes on by itself, as long as the
+    /// program lives. Its end waits for the one file that the disk is taking then, which no system call gives up.
     pub(super) fn keep_parts(&self, hurries: impl Fn() -> bool) {
-        let files = std::mem::take(&mut self.state().files);
+        let files = self.state().take_parts();
         let (tell, told) = mpsc::channel();
         let sync = move || {
-            for file in files.into_values() {
+            for file in files {
                 // What it does not take comes again.
                 let _ = file.sync_for_good();
             }
@@ -148,7 +181,12 @@ impl WriteBack {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::path::PathBuf;
+
+    use files_proto::FailReason;
+    use files_proto::content::chunk_address;
+    use files_proto::journal::Reader;
 
     use super::super::file::{Output, Part, Target};
     use super::*;
@@ -198,27 +236,89 @@ mod tests {
         });
     }
 
-    #[test]
-    fn parts_are_put_on_disk_while_others_are_written_and_the_end_lets_everybody_go() {
-        let directory = tempfile::tempdir().unwrap();
-        let destination = Arc::new(Destination::open(directory.path()).unwrap());
+    /// One of two chunks.
+    fn file(destination: &Arc<Destination>, entry: EntryId) -> Arc<Incoming> {
         let target = Target {
-            entry: 7,
-            path: PathBuf::from("file"),
-            part: PathBuf::from("part"),
-            journal: PathBuf::from("journal"),
-            size: Some(1 << 20),
+            entry,
+            path: PathBuf::from(format!("file-{entry}")),
+            part: PathBuf::from(format!("part-{entry}")),
+            journal: PathBuf::from(format!("journal-{entry}")),
+            size: Some(2 << 20),
             mode: 0o644,
             modified: 0,
             attributes: Vec::new(),
             replaces: false,
         };
-        let file = Incoming::new(
-            target,
-            Output::Part(Part::new(&destination, None)),
-            &BTreeMap::new(),
-        );
-        let (file, write_back) = (Arc::new(file), WriteBack::default());
+        let output = Output::Part(Part::new(destination, None));
+        Arc::new(Incoming::new(target, output, &BTreeMap::new()))
+    }
+
+    #[test]
+    fn the_end_waits_for_one_file_at_most_and_all_are_kept_with_their_journals() {
+        let directory = tempfile::tempdir().unwrap();
+        let destination = Arc::new(Destination::open(directory.path()).unwrap());
+        let write_back = WriteBack::default();
+        let bytes = vec![7; 1 << 20];
+        let files = [1, 2, 3].map(|entry| file(&destination, entry));
+        for file in &files {
+            file.take(&bytes, 0, chunk_address(0, false, &bytes)).unwrap();
+            write_back.wrote(file, WRITE_BACK_BYTES);
+        }
+        write_back.wrote_small(WRITE_BACK_SMALL_BYTES);
+        let took = Cell::new(0);
+        let take = |_: &Incoming| {
+            took.set(took.get() + 1);
+            // As by Ctrl-C, while the disk takes the second.
+            if took.get() == 2 {
+                write_back.end();
+            }
+            Ok(())
+        };
+        let no_small = || panic!("somebody waits");
+        write_back.run_by(take, |_, error| panic!("{error}"), no_small);
+        assert_eq!(took.get(), 2);
+        // A file that has come to its end meanwhile needs nothing.
+        files[0].abandon(FailReason::Other);
+        write_back.keep_parts(|| false);
+        // After another start of the machine.
+        let kept = [2, 3].map(|entry| {
+            let mut reader = Reader::new([9; 16]);
+            let journal = directory.path().join(format!("journal-{entry}"));
+            reader.push(&std::fs::read(journal).unwrap());
+            reader.finish().unwrap().chunks.len()
+        });
+        assert_eq!(kept, [1, 1]);
+    }
+
+    #[test]
+    fn files_that_the_disk_has_and_that_have_come_to_their_end_are_forgotten() {
+        let directory = tempfile::tempdir().unwrap();
+        let destination = Arc::new(Destination::open(directory.path()).unwrap());
+        let write_back = WriteBack::default();
+        let files = [1, 2].map(|entry| file(&destination, entry));
+        for file in &files {
+            file.open().unwrap();
+            write_back.wrote(file, WRITE_BACK_BYTES);
+        }
+        files[0].abandon(FailReason::Other);
+        let take = |_: &Incoming| Ok(());
+        thread::scope(|scope| {
+            scope.spawn(|| write_back.run_by(take, |_, error| panic!("{error}"), || panic!("no small ones")));
+            let state = write_back.state();
+            let waited = write_back
+                .changed
+                .wait_timeout_while(state, LIMIT, |state| state.bytes > 0);
+            let taken: Vec<EntryId> = waited.unwrap().0.taken.keys().copied().collect();
+            write_back.end();
+            assert_eq!(taken, [2]);
+        });
+    }
+
+    #[test]
+    fn parts_are_put_on_disk_while_others_are_written_and_the_end_lets_everybody_go() {
+        let directory = tempfile::tempdir().unwrap();
+        let destination = Arc::new(Destination::open(directory.path()).unwrap());
+        let (file, write_back) = (file(&destination, 7), WriteBack::default());
         thread::scope(|scope| {
             scope.spawn(|| write_back.run(|_, error| panic!("{error}"), || panic!("no small ones")));
             // They return, because the thread takes them.
