@@ -7,11 +7,10 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use rustix::fs::{AtFlags, fstat, fstatvfs, statat};
+use rustix::fs::{AtFlags, StatxFlags, fstat, fstatvfs, statat, statx};
 use rustix::process::geteuid;
 
 use crate::destination::Destination;
@@ -183,10 +182,12 @@ pub(crate) struct There<'a> {
     pub(crate) is_replaced: bool,
 }
 
-/// Bytes that a file takes on its disk.
+/// Bytes that a file takes on its disk, as far as this machine knows: to know better, NFS would first write all that
+/// waits to be written of it.
 fn bytes_of(file: &File) -> u64 {
-    let metadata = file.metadata();
-    metadata.map_or(0, |metadata| metadata.blocks().saturating_mul(512))
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = statx(file, "", flags, StatxFlags::BLOCKS);
+    stat.map_or(0, |stat| stat.stx_blocks.saturating_mul(512))
 }
 
 impl Destination {
