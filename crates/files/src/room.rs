@@ -112,6 +112,11 @@ impl Promise {
         (self.disk_bytes_min.saturating_sub(freed), freed)
     }
 
+    /// Counts as long as the destination, without a handle to keep: of a file that only is looked at.
+    pub(crate) fn keep(mut self) {
+        self.bytes = 0;
+    }
+
     /// The former part does not stay: it gives way to the file's own once that is begun.
     pub(crate) fn replace_former(&mut self) {
         self.former = 0;
@@ -355,6 +360,12 @@ pub(crate) mod tests {
         assert_eq!(promised(&destination), 5 << 20);
         drop(other);
         assert_eq!(promised(&destination), 0);
+        let looked_at = Destination::open(directory.path()).unwrap();
+        for number in 1..3 {
+            let promise = looked_at.check_room(Path::new("file"), There::default(), 5 << 20);
+            promise.unwrap().expect("a file system that tells").keep();
+            assert_eq!(promised(&looked_at), number * (5 << 20));
+        }
         // What it replaces is free afterwards, also while both are there.
         let mut replaced = destination.create(Path::new("file")).unwrap();
         let freed = write(&mut replaced, 2);

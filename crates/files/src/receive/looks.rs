@@ -81,7 +81,10 @@ impl Planner<'_> {
             is_replaced: matches!(would, Would::Overwrite),
         };
         let room = destination.check_room(&path, there, entry.disk_bytes_min.min(size))?;
-        self.promised.extend(room);
+        // Of files that a dry run has looked at, so that it knows what would not fit.
+        if let Some(room) = room {
+            room.keep();
+        }
         let mut known = BTreeMap::new();
         // What the run would look at, and no more.
         let paths: Vec<PathBuf> = match kept {

@@ -148,7 +148,6 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
                 asked: HashMap::new(),
                 unsure: HashMap::new(),
                 ready: Vec::new(),
-                promised: Vec::new(),
             },
             to_compare,
             compared: told,

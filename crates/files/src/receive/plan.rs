@@ -29,7 +29,7 @@ use super::stdout::Stdout;
 use crate::destination::Destination;
 use crate::options::ReceiveOptions;
 use crate::progress::{Counter, Event, How, Would};
-use crate::room::{Promise, There};
+use crate::room::There;
 use crate::walk::Filter;
 
 /// Plans entries in the order in which they are offered.
@@ -47,8 +47,6 @@ pub(super) struct Planner<'a> {
     pub(super) unsure: HashMap<EntryId, Unsure>,
     /// Files whose addresses are known, to be compared.
     pub(super) ready: Vec<Asked>,
-    /// Of files that a dry run has looked at, so that it knows what would not fit.
-    pub(super) promised: Vec<Promise>,
 }
 
 impl Planner<'_> {
