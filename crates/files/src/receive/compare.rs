@@ -76,7 +76,10 @@ impl Receiving {
     /// the question.
     pub(super) fn compare(&self, asked: Asked) -> Option<Compared> {
         let destination = self.destination.as_ref()?;
-        self.wait_for_compared();
+        if matches!(asked.question, Question::Chunks { .. }) {
+            // What is taken of it has its part open.
+            self.wait_for_compared();
+        }
         if self.is_over() {
             // Nobody waits for what is asked still.
             return None;

@@ -16,7 +16,7 @@ use files_proto::manifest::ManifestError;
 use files_proto::message::Message;
 use files_proto::name::NameError;
 use files_proto::record::{Body, Chunk, RecordHead};
-use files_proto::{Kind, Ranges};
+use files_proto::{FailReason, Kind, Ranges, SkipReason};
 use peer::blocking::wait;
 
 use crate::liar::{Liar, entry, file, hello, receive_from, receive_with};
@@ -182,12 +182,82 @@ fn open_parts(directory: &Path) -> usize {
     paths.filter(is_part).count()
 }
 
+/// What is sent beyond the half that is there of a file.
+const OTHER: [u8; 1] = [7];
+
+/// Addresses of a file of which [`put_halves`] has put a half into the destination.
+fn half_addresses() -> Vec<[u8; 32]> {
+    let same = vec![0; CHUNK_BYTES as usize];
+    vec![chunk_address(0, false, &same), chunk_address(1, false, &OTHER)]
+}
+
+/// So many files in whose places others are that differ in their last chunk.
+fn put_halves(directory: &Path, count: u64) -> ReceiveOptions {
+    for number in 0..count {
+        let file = fs::File::create(directory.join(number.to_string())).unwrap();
+        file.set_len(CHUNK_BYTES + 1).unwrap();
+    }
+    let mut options = ReceiveOptions::new(Destination::Directory(directory.to_owned()));
+    options.on_conflict = OnConflict::Overwrite;
+    options
+}
+
+/// Those have their parts open until the network has brought the rest.
+#[test]
+fn a_file_that_may_be_the_same_is_compared_while_all_parts_that_may_be_open_wait_for_the_network() {
+    let count = COMPARED_FILES_MAX as u64;
+    let size = CHUNK_BYTES + 1;
+    let options = |directory: &Path| {
+        fs::write(directory.join("same"), OTHER).unwrap();
+        put_halves(directory, count)
+    };
+    let (received, _) = receive_with(options, &Progress::default(), |liar, _| {
+        liar.say(&hello(true, Vec::new()));
+        say_all(liar, (0..count).map(|id| file(id, &id.to_string(), size)));
+        let mut wanted = 0;
+        while wanted < count {
+            match liar.hear() {
+                Some(Message::Ask { entry }) => liar.say(&Message::Hashes {
+                    entry,
+                    first: 0,
+                    addresses: half_addresses(),
+                }),
+                Some(Message::Want { .. }) => wanted += 1,
+                Some(Message::Hello(_)) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        liar.say(&file(count, "same", 1));
+        assert_eq!(liar.hear(), Some(Message::Ask { entry: count }));
+        liar.say(&Message::Hashes {
+            entry: count,
+            first: 0,
+            addresses: vec![chunk_address(0, true, &OTHER)],
+        });
+        let (entry, reason) = (count, SkipReason::Same);
+        assert_eq!(liar.hear(), Some(Message::Skip { entry, reason }));
+        say_all(
+            liar,
+            (0..count).map(|entry| Message::Failed {
+                entry,
+                reason: FailReason::Changed,
+                text: "it has changed".to_owned(),
+            }),
+        );
+        liar.say(&Message::OfferEnd {
+            entries: count + 1,
+            bytes: count * size + 1,
+        });
+        liar.finish();
+    });
+    assert_eq!(received.unwrap().failed, count);
+}
+
 /// FILE-29: of each file half is there, and the other half does not come.
 #[test]
 fn of_files_that_are_there_in_part_only_so_many_are_open_as_a_program_can_have() {
     let count = COMPARED_FILES_MAX as u64 + 60;
-    let (same, other) = (vec![0; CHUNK_BYTES as usize], [7]);
-    let addresses = vec![chunk_address(0, false, &same), chunk_address(1, false, &other)];
+    let addresses = half_addresses();
     let mut builder = RootBuilder::default();
     for (index, address) in (0..).zip(&addresses) {
         builder.insert(index, *address);
@@ -196,14 +266,8 @@ fn of_files_that_are_there_in_part_only_so_many_are_open_as_a_program_can_have()
     let size = CHUNK_BYTES + 1;
     let (tell, told) = mpsc::channel();
     let options = |directory: &Path| {
-        for number in 0..count {
-            let file = fs::File::create(directory.join(number.to_string())).unwrap();
-            file.set_len(size).unwrap();
-        }
         tell.send(directory.to_owned()).unwrap();
-        let mut options = ReceiveOptions::new(Destination::Directory(directory.to_owned()));
-        options.on_conflict = OnConflict::Overwrite;
-        options
+        put_halves(directory, count)
     };
     let (received, names) = receive_with(options, &Progress::default(), move |liar, peer| {
         let to: PathBuf = told.recv().unwrap();
@@ -256,7 +320,7 @@ fn of_files_that_are_there_in_part_only_so_many_are_open_as_a_program_can_have()
                     stored_bytes: 1,
                     raw_bytes: 1,
                 };
-                let record = [&head.encode()[..], &other].concat();
+                let record = [&head.encode()[..], &OTHER].concat();
                 wait(stream.write_chunk(Bytes::from(record))).unwrap();
                 liar.say(&Message::FileEnd { entry, size, root });
             }
