@@ -2,6 +2,9 @@
 //! counts of a file is what its sender says that it takes at least. What is free is shared with the files that are to
 //! come as well: of each, what it takes still is promised to it until it has its place or fails. What a file replaces
 //! is free again then, and counts for others.
+//!
+//! Where a file system may compress, files take less than their bytes, and nobody knows how much: there each has to fit
+//! alone, and who comes beside it does not count.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -10,10 +13,25 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use rustix::fs::{AtFlags, StatxFlags, fstat, fstatvfs, statat, statx};
+use rustix::fs::{AtFlags, StatxFlags, fstat, fstatfs, fstatvfs, statat, statx};
 use rustix::process::geteuid;
 
 use crate::destination::Destination;
+
+/// File systems that may compress, by what statfs(2) calls them: Btrfs, ZFS, bcachefs, F2FS and NTFS; and those behind
+/// which such a one may be: FUSE's, NFS, shares of SMB and 9P.
+const COMPRESSING_FILE_SYSTEMS: [u32; 10] = [
+    0x9123_683e,
+    0x2fc1_2fc1,
+    0xca45_1a4e,
+    0xf2f5_2010,
+    0x7366_746e,
+    0x6573_5546,
+    0x6969,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x0102_1997,
+];
 
 /// What is promised, by device.
 pub(crate) struct Room {
@@ -34,6 +52,8 @@ impl Default for Room {
 struct Space {
     device: u64,
     free: u64,
+    /// Whether files take the sum of their bytes.
+    adds_up: bool,
 }
 
 /// That of a directory; `None` where it does not tell.
@@ -51,7 +71,14 @@ fn look(directory: &OwnedFd) -> Option<Space> {
     Some(Space {
         device: stat.st_dev,
         free: blocks.saturating_mul(system.f_frsize),
+        adds_up: fstatfs(directory)
+            .is_ok_and(|system| u32::try_from(system.f_type & 0xffff_ffff).is_ok_and(adds_up)),
     })
+}
+
+/// Whether files on a file system of this kind take the sum of their bytes.
+fn adds_up(kind: u32) -> bool {
+    !COMPRESSING_FILE_SYSTEMS.contains(&kind)
 }
 
 #[derive(Default)]
@@ -197,7 +224,8 @@ fn bytes_of(file: &File) -> u64 {
 
 impl Destination {
     /// Checks that a file at `path` fits beside those that are to come; so many bytes it takes on the disk at least. It
-    /// has them as long as the promise is kept; `None` where it needs none, or the file system does not tell.
+    /// has them as long as the promise is kept; `None` where it needs none, or the file system does not tell what they
+    /// are.
     ///
     /// # Errors
     /// [`io::ErrorKind::StorageFull`], with what it needs and what there is.
@@ -228,9 +256,17 @@ impl Destination {
         let needed = disk_bytes_min.saturating_sub(part);
         // What becomes free meanwhile may be promised.
         let mut devices = self.room.devices();
-        let Some(Space { device: number, free }) = (self.room.look)(&directory) else {
+        let Some(Space {
+            device: number,
+            free,
+            adds_up,
+        }) = (self.room.look)(&directory)
+        else {
             return Ok(None);
         };
+        if !adds_up {
+            return check(needed, free, free).map(|()| None);
+        }
         let device = devices.entry(number).or_default();
         let left = (i128::from(free) - device.promised()).max(0);
         check(needed, u64::try_from(left).unwrap_or(u64::MAX), free)?;
@@ -338,7 +374,8 @@ pub(crate) mod tests {
     #[test]
     fn what_is_promised_is_what_a_file_takes_still_until_it_has_its_place() {
         let directory = tempfile::tempdir().unwrap();
-        let destination = Destination::open(directory.path()).unwrap();
+        FREE.set(1 << 30);
+        let destination = with_free(&directory);
         let write = |file: &mut File, mebibytes: usize| {
             io::Write::write_all(file, &vec![1; mebibytes << 20]).unwrap();
             file.sync_all().unwrap();
@@ -360,7 +397,7 @@ pub(crate) mod tests {
         assert_eq!(promised(&destination), 5 << 20);
         drop(other);
         assert_eq!(promised(&destination), 0);
-        let looked_at = Destination::open(directory.path()).unwrap();
+        let looked_at = with_free(&directory);
         for number in 1..3 {
             let promise = looked_at.check_room(Path::new("file"), There::default(), 5 << 20);
             promise.unwrap().expect("a file system that tells").keep();
@@ -399,6 +436,7 @@ pub(crate) mod tests {
 
     thread_local! {
         pub(crate) static FREE: Cell<u64> = const { Cell::new(0) };
+        static ADDS_UP: Cell<bool> = const { Cell::new(true) };
     }
 
     /// A destination on a disk of which [`FREE`] is free.
@@ -409,6 +447,7 @@ pub(crate) mod tests {
                 Some(Space {
                     device: 7,
                     free: FREE.get(),
+                    adds_up: ADDS_UP.get(),
                 })
             },
             ..Room::default()
@@ -456,5 +495,30 @@ pub(crate) mod tests {
         file.begin(&own);
         assert_eq!(promised(&destination), 8 << 20);
         assert!(check("other", There::default()).is_err());
+    }
+
+    #[test]
+    fn where_a_file_system_may_compress_each_file_has_to_fit_alone() {
+        for (kind, sum) in [
+            (0xef53, true),
+            (0x0102_1994, true),
+            (0x5846_5342, true),
+            (0x9123_683e, false),
+        ] {
+            assert_eq!(adds_up(kind), sum, "{kind:x}");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let destination = with_free(&directory);
+        let check = || destination.check_room(Path::new("file"), There::default(), 5 << 20);
+        FREE.set(8 << 20);
+        for (sum, fit) in [(true, false), (false, true)] {
+            ADDS_UP.set(sum);
+            let promise = check().unwrap();
+            assert_eq!(check().is_ok(), fit);
+            drop(promise);
+        }
+        FREE.set(4 << 20);
+        let refused = check().map(|_| ()).unwrap_err();
+        assert_eq!(refused.to_string(), "it needs 5.2 MB, and 4.2 MB are free");
     }
 }
