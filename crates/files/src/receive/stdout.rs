@@ -3,18 +3,20 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, Mode, OFlags, fstat};
 use rustix::io::Errno;
 use rustix::pipe::PIPE_BUF;
 
 use crate::limits::TURN;
 
-/// One that others may share: that it waits for its reader is theirs, so that it stays as it is. A pipe that is ready
-/// takes as much as one that others write to keeps together, and may not take more.
+/// One that others may share: that it waits for its reader is theirs, so that it stays as it is. A pipe is opened once
+/// more, not to wait; where that cannot be, one that is ready takes as much as pipes keep together, and may not take
+/// more.
 pub(super) struct Stdout {
     file: OwnedFd,
     write_bytes_max: usize,
@@ -24,18 +26,32 @@ pub(super) struct Stdout {
 impl Stdout {
     /// The one of this program.
     pub(super) fn new(is_over: &Arc<AtomicBool>) -> io::Result<Self> {
-        Ok(Self::of(io::stdout().as_fd().try_clone_to_owned()?, is_over))
+        let file = io::stdout().as_fd().try_clone_to_owned()?;
+        let own = opened_again(&file);
+        Ok(Self::of(file, own, is_over))
     }
 
-    fn of(file: OwnedFd, is_over: &Arc<AtomicBool>) -> Self {
+    fn of(file: OwnedFd, own: Option<OwnedFd>, is_over: &Arc<AtomicBool>) -> Self {
         let file = File::from(file);
         // Files wait for nobody.
         let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
+        let waits = !is_file && own.is_none();
         Self {
-            file: file.into(),
-            write_bytes_max: if is_file { usize::MAX } else { PIPE_BUF },
+            file: own.unwrap_or(file.into()),
+            write_bytes_max: if waits { PIPE_BUF } else { usize::MAX },
             is_over: Arc::clone(is_over),
         }
+    }
+}
+
+/// A pipe, not to wait: others that have it open still do.
+fn opened_again(pipe: &OwnedFd) -> Option<OwnedFd> {
+    let kind = FileType::from_raw_mode(fstat(pipe).ok()?.st_mode);
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
+    match kind {
+        FileType::Fifo => rustix::fs::open(path, flags, Mode::empty()).ok(),
+        _ => None,
     }
 }
 
@@ -74,45 +90,54 @@ mod tests {
 
     #[test]
     fn what_nobody_reads_is_given_up_with_the_transfer() {
-        let (read, write) = rustix::pipe::pipe().unwrap();
-        let is_over = Arc::new(AtomicBool::new(false));
-        let mut stdout = Stdout::of(write, &is_over);
-        thread::scope(|scope| {
-            let writing = scope.spawn(|| {
-                // More than any pipe takes.
-                let bytes = [&b"begun"[..], &[7; 4 << 20]].concat();
-                stdout.write_all(&bytes)
+        for again in [true, false] {
+            let (read, write) = rustix::pipe::pipe().unwrap();
+            let own = opened_again(&write).filter(|_| again);
+            let is_over = Arc::new(AtomicBool::new(false));
+            let mut stdout = Stdout::of(write.try_clone().unwrap(), own, &is_over);
+            thread::scope(|scope| {
+                let writing = scope.spawn(|| {
+                    // More than any pipe takes.
+                    let bytes = [&b"begun"[..], &[7; 4 << 20]].concat();
+                    stdout.write_all(&bytes)
+                });
+                let mut begun = [0; 5];
+                File::from(read.try_clone().unwrap())
+                    .read_exact(&mut begun)
+                    .unwrap();
+                assert_eq!(&begun, b"begun");
+                is_over.store(true, Ordering::SeqCst);
+                let error = writing.join().unwrap().unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
             });
-            let mut begun = [0; 5];
-            File::from(read.try_clone().unwrap())
-                .read_exact(&mut begun)
-                .unwrap();
-            assert_eq!(&begun, b"begun");
-            is_over.store(true, Ordering::SeqCst);
-            let error = writing.join().unwrap().unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
-        });
+            let flags = rustix::fs::fcntl_getfl(&write).unwrap();
+            assert!(!flags.contains(OFlags::NONBLOCK), "others share it");
+        }
     }
 
     #[test]
     fn what_is_read_arrives_whole_and_a_reader_that_leaves_is_an_error() {
-        let (read, write) = rustix::pipe::pipe().unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
-        let mut stdout = Stdout::of(write, &is_over);
         let bytes: Vec<u8> = (0..300_000_u32).map(|number| (number % 251) as u8).collect();
-        let mut read = File::from(read);
-        thread::scope(|scope| {
-            scope.spawn(|| stdout.write_all(&bytes).unwrap());
-            let mut there = vec![0; bytes.len()];
-            read.read_exact(&mut there).unwrap();
-            assert!(there == bytes);
-        });
-        drop(read);
-        let error = stdout.write_all(b"more").unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        for again in [true, false] {
+            let (read, write) = rustix::pipe::pipe().unwrap();
+            let own = opened_again(&write).filter(|_| again);
+            let mut stdout = Stdout::of(write, own, &is_over);
+            let mut read = File::from(read);
+            thread::scope(|scope| {
+                scope.spawn(|| stdout.write_all(&bytes).unwrap());
+                let mut there = vec![0; bytes.len()];
+                read.read_exact(&mut there).unwrap();
+                assert!(there == bytes);
+            });
+            drop(read);
+            let error = stdout.write_all(b"more").unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        }
         // A file takes all at once.
-        let file = tempfile::tempfile().unwrap();
-        let mut stdout = Stdout::of(file.into(), &is_over);
+        let file = tempfile::tempfile().unwrap().into();
+        assert!(opened_again(&file).is_none());
+        let mut stdout = Stdout::of(file, None, &is_over);
         assert_eq!(stdout.write(&bytes).unwrap(), bytes.len());
     }
 }
