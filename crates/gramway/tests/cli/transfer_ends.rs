@@ -1,7 +1,7 @@
 //! How both ends of `gramway send` and `receive` end: by which code, and what they say.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -283,6 +283,37 @@ fn several_paths_arrive_beside_each_other_and_two_of_one_name_both() {
         assert_eq!(found.expect("it is there"), text, "{path}");
     }
     assert_eq!(fs::read_dir(place.path("to")).expect("it is there").count(), 3);
+}
+
+/// A look transfers nothing, and says that of what would fail.
+#[test]
+fn a_dry_run_of_what_would_fail_in_part_says_so_and_ends_like_the_run() {
+    let place = Place::new();
+    fs::create_dir(place.path("tree")).expect("it is made");
+    fs::write(place.path("tree/file"), "is sent").expect("it is written");
+    symlink("../../out", place.path("tree/link")).expect("it is made");
+    let (sender, at) = sender_of(&place, &["tree"]);
+    for (options, text) in [
+        (
+            &["--dry-run"][..],
+            "could not be transferred, for the reasons above; the rest could",
+        ),
+        (&[], "were not transferred, for the reasons above; the rest was"),
+    ] {
+        assert!(!place.path("to/tree").exists());
+        let output = receive(&place, &at, options);
+        let told = stderr(&output);
+        assert_eq!(output.status.code(), Some(UNAVAILABLE), "{told}");
+        assert!(
+            told.contains("tree/link: a link to ../../out leads out"),
+            "{told}"
+        );
+        let end = format!("1 files, directories or links {text}");
+        assert!(told.contains(&end), "{told}");
+    }
+    assert_eq!(sender.end(), Some(UNAVAILABLE));
+    let there = fs::read(place.path("to/tree/file"));
+    assert_eq!(there.expect("the rest is there"), b"is sent");
 }
 
 #[test]
