@@ -101,7 +101,8 @@ impl Peers {
     fn leave_paths(&mut self, index: usize, connection: ConnectionKey) {
         if let Some(paths) = self.take_paths(index) {
             let nominal = paths.nominal();
-            self.routes.close(index, nominal, &paths.meeting().transaction);
+            self.routes
+                .close(index, connection, nominal, &paths.meeting().transaction);
             self.closing.push((connection, nominal));
         }
     }
@@ -120,7 +121,7 @@ impl Peers {
         self.closing.retain(|(connection, nominal)| {
             let is_closing = quic.is_closing(*connection);
             if !is_closing {
-                routes.end(*nominal);
+                routes.end(*connection, *nominal);
             }
             is_closing
         });

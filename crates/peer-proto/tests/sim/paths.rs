@@ -387,7 +387,15 @@ fn a_peer_that_was_told_of_the_end_can_be_met_again_at_the_same_addresses() {
     world.drive_until(|world| world.ends.iter().all(|end| end.connected.len() == 2));
     for end in &mut world.ends {
         end.ended.clear();
+        end.received.clear();
     }
+    let begin = world.now();
+    for end in 0..2 {
+        world.send(end, "again", Delivery::unordered()).unwrap();
+    }
+    world.drive_until(|world| world.ends.iter().all(|end| !end.received.is_empty()));
+    let took = world.now() - begin;
+    assert!(took < SECOND / 5, "{took:?}");
     talk(&mut world, 2);
     assert_eq!(world.is_relayed(), Some(false));
     assert!(!world.ends[0].peers.is_closing());
