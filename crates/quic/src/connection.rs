@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use closing::Closing;
 use packet::OwnerKey;
-use quinn_proto::{ConnectionError, Datagram, Dir, VarInt};
+use quinn_proto::{ConnectionError, Datagram, Dir, Transmit, VarInt};
 use sending::Turn;
 
 pub(crate) use peer::Peer;
@@ -357,5 +357,12 @@ impl Connection {
             congestion_marks: self.gate.marks(),
             counters: self.counters(),
         }
+    }
+
+    /// Writes the one packet that says that the connection has ended, which is forgotten then.
+    pub(crate) fn farewell(&mut self, now: Instant, bytes: &mut Vec<u8>) -> Option<Transmit> {
+        // The core would hold it back where data waits behind a closed gate.
+        self.gate.set_open(true);
+        self.proto.poll_transmit(now, 1, bytes)
     }
 }

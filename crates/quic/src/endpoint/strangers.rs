@@ -88,7 +88,7 @@ impl Endpoint {
         };
         if !connection.is_mute() {
             let mut farewell = Vec::new();
-            let transmit = connection.proto.poll_transmit(now, 1, &mut farewell);
+            let transmit = connection.farewell(now, &mut farewell);
             self.answer(transmit, farewell);
         }
         self.drain(index);

@@ -8,7 +8,7 @@ use quic::limits::{
 };
 use quic::{CloseReason, ConnectionKey, Direction, Timer};
 
-use crate::support::{Link, Pair, Setup};
+use crate::support::{Link, Pair, Setup, Side};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -256,6 +256,33 @@ fn connections_count_until_their_token_and_the_oldest_of_their_prefix_makes_room
     assert!(pair.client.closed.iter().all(|(_, reason)| told(reason)));
     pair.drive(11 * SECOND);
     assert_eq!(pair.server.endpoint.open_connections(), 1);
+}
+
+#[test]
+fn a_stranger_that_makes_room_is_told_also_where_an_answer_to_it_waits() {
+    let mut pair = Pair::new(Setup {
+        link: Link::with_delay(Duration::from_millis(10)),
+        ..Setup::default()
+    });
+    pair.server.authenticates = false;
+    let server = complete_handshakes(&mut pair, STRANGERS_PER_PREFIX)[0];
+    let client = pair.client.connected[0];
+    let client_side = &mut pair.client.endpoint;
+    let stream = client_side.open_stream(client, Direction::Bidirectional).unwrap();
+    client_side.write(client, stream, b"question").unwrap();
+    pair.drive(SECOND / 10);
+    pair.connect();
+    // Until the newcomer is there, only a part of it can leave: the path's window is narrow at first.
+    let written = pair.server.endpoint.write(server, stream, &[0; 200_000]).unwrap();
+    assert!(written >= 50_000, "{written}");
+    pair.drive(SECOND);
+    let reasons = |side: &Side| -> Vec<_> { side.closed.iter().map(|(_, reason)| reason.clone()).collect() };
+    assert_eq!(reasons(&pair.server), [CloseReason::PushedOut]);
+    let told = reasons(&pair.client);
+    assert!(
+        matches!(&told[..], [CloseReason::ApplicationClosed { .. }]),
+        "{told:?}"
+    );
 }
 
 #[test]
