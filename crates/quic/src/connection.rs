@@ -123,6 +123,8 @@ pub(crate) struct Connection {
     pub(crate) closing: Option<Box<Closing>>,
     /// The caller has asked for that event.
     pub(crate) end_is_told: bool,
+    /// The core has said so, and says it once: an illegal packet that comes behind that makes it draining again, for ever.
+    pub(crate) has_drained: bool,
     pub(crate) unsettled: bool,
     pub(crate) ready: bool,
     /// Whose turns it has; given when it is put among the others.
@@ -188,6 +190,7 @@ impl Connection {
             closed: false,
             closing: None,
             end_is_told: false,
+            has_drained: false,
             unsettled: false,
             ready: false,
             owner: None,

@@ -47,6 +47,7 @@ impl Endpoint {
         connection.unsettled = false;
         while let Some(event) = connection.proto.poll_endpoint_events() {
             if event.is_drained() {
+                connection.has_drained = true;
                 continue;
             }
             if let Some(event) = self.proto.handle_event(ConnectionHandle(index), event) {
@@ -98,7 +99,8 @@ impl Endpoint {
             }
             self.events.extend(connection.watch_path_mtu());
         }
-        match (connection.proto.is_drained(), connection.end_is_told) {
+        let is_drained = connection.has_drained || connection.proto.is_drained();
+        match (is_drained, connection.end_is_told) {
             (false, _) => self.arm(index),
             (true, false) => {}
             (true, true) => self.drain(index),

@@ -228,7 +228,8 @@ impl Endpoint {
         self.id_length != IdLength::NONE && !id.is_some_and(|id| self.trusted_ids.has(id))
     }
 
-    /// The packet of a connection. A stranger that keeps as much as it may is heard no more until its token was judged.
+    /// The packet of a connection. A stranger that keeps as much as it may is heard no more until its token was judged,
+    /// and one that is drained never again.
     fn take_packet(
         &mut self,
         now: Instant,
@@ -237,7 +238,8 @@ impl Endpoint {
         id: Option<Block>,
         length: usize,
     ) {
-        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
+        let entry = self.connections.get_mut(index).and_then(Option::as_mut);
+        let Some(connection) = entry.filter(|connection| !connection.proto.is_drained()) else {
             return;
         };
         if self.peers.is_some() {

@@ -7,6 +7,7 @@ use packet::Ecn;
 use proptest::prelude::*;
 use quic::{Direction, Path};
 
+use crate::front_door::wire::{self, Initial};
 use crate::support::{Identity, Pair, Random, Setup, Side, client_endpoint, server_endpoint};
 
 fn both_sides() -> [Side; 2] {
@@ -160,4 +161,47 @@ fn duplicated_and_corrupted_packets_lose_nothing_but_themselves() {
             .iter()
             .all(|datagram| datagram.iter().all(|byte| *byte == 0x11))
     );
+}
+
+/// One whose first packets nobody answers.
+fn unanswered() -> Pair {
+    let mut pair = Pair::new(Setup::default());
+    pair.client.captured = Some(Vec::new());
+    pair.connect();
+    pair
+}
+
+/// When the client gives that up.
+fn given_up_after() -> Duration {
+    let mut pair = unanswered();
+    pair.link.loss_per_mille = [1_000, 1_000];
+    let at = pair.drive_until(Duration::from_secs(120), |pair| {
+        pair.client.closed.first().map(|(at, _)| *at)
+    });
+    at - pair.start
+}
+
+#[test]
+fn an_illegal_packet_that_comes_with_the_end_of_a_connection_does_not_keep_it() {
+    let mut pair = unanswered();
+    let ends = pair.start + given_up_after();
+    let mut now = pair.start;
+    while now < ends {
+        pair.client.work(now);
+        pair.client.take_trains(now);
+        let (due, _) = pair.client.endpoint.poll_timeout().unwrap();
+        now = due.max(now);
+    }
+    pair.client.endpoint.handle_timeout(now);
+    let first = pair.client.captured.as_ref().unwrap().first().unwrap();
+    let illegal = wire::illegal_answer(&Initial::open(first).unwrap());
+    let path = Path {
+        remote: pair.server.address,
+        local: None,
+    };
+    pair.client
+        .receive(now, path, Ecn::NotEct, BytesMut::from(&illegal[..]), 0);
+    pair.client.work(now);
+    assert_eq!(pair.client.closed.len(), 1);
+    assert_eq!(pair.client.endpoint.open_connections(), 0);
 }

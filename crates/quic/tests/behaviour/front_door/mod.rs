@@ -4,5 +4,5 @@
 mod meeting;
 mod silence;
 mod sizes;
-mod wire;
+pub(crate) mod wire;
 mod world;

@@ -114,10 +114,21 @@ fn crypto(mut payload: &[u8]) -> BTreeMap<u64, Vec<u8>> {
 
 /// A client's Initial to `destination_id` with these frames, which anybody can make.
 pub(crate) fn forge(destination_id: &[u8], number: u8, frames: &[u8]) -> Vec<u8> {
-    const PACKET_BYTES: usize = 1_200;
     let keys = keys(destination_id, Side::Client);
-    let mut packet = [&[0xc0, 0, 0, 0, 1, destination_id.len() as u8], destination_id].concat();
-    // No source ID, no token, and what is left of the packet, from its number on.
+    seal(0xc0, keys, destination_id, number, frames)
+}
+
+/// A server's Initial with reserved bits set (RFC 9000 section 17.2), which anybody can make who saw this one.
+pub(crate) fn illegal_answer(to: &Initial) -> Vec<u8> {
+    let keys = keys(&to.destination_id, Side::Server);
+    seal(0xcc, keys, &to.source_id, 0, &[1])
+}
+
+/// An Initial without a source ID and a token, with this first byte.
+fn seal(first: u8, keys: Keys, destination_id: &[u8], number: u8, frames: &[u8]) -> Vec<u8> {
+    const PACKET_BYTES: usize = 1_200;
+    let mut packet = [&[first, 0, 0, 0, 1, destination_id.len() as u8], destination_id].concat();
+    // What is left of the packet, from its number on.
     let rest = PACKET_BYTES - packet.len() - 4;
     packet.extend_from_slice(&[0, 0, 0x40 | (rest >> 8) as u8, rest as u8, number]);
     let number_at = packet.len() - 1;
