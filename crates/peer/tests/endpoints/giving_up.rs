@@ -4,6 +4,8 @@ use std::net::UdpSocket;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use peer::blocking::{wait, wait_for};
 use peer::{Bytes, Delivery, SecretKey};
@@ -26,12 +28,24 @@ fn begin<F: Future>(task: &Arc<Task>, future: F) -> Option<Pin<Box<F>>> {
     looked.is_pending().then_some(future)
 }
 
+/// Whether the task is held so often at most: whoever was about to wake it lets it go soon.
+fn is_held_at_most(task: &Arc<Task>, count: usize) -> bool {
+    let begin = Instant::now();
+    while Arc::strong_count(task) > count {
+        if begin.elapsed() > LIMIT {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
 /// Begins to wait, as soon as there is nothing there, and gives that up: nothing keeps the task.
 macro_rules! give_up {
     ($what:literal, $future:expr) => {
         let task = Arc::new(Task);
         while begin(&task, $future).is_none() {}
-        assert_eq!(Arc::strong_count(&task), 1, $what);
+        assert!(is_held_at_most(&task, 1), $what);
     };
 }
 
@@ -46,9 +60,9 @@ fn ten_thousand_tasks_that_give_up_the_end_of_a_connection_leave_nothing() {
     assert!(waiting.iter().all(Option::is_some));
     drop(waiting);
     for task in &tasks {
-        assert_eq!(Arc::strong_count(task), 1);
+        assert!(is_held_at_most(task, 1));
         drop(begin(task, to_two.closed()));
-        assert_eq!(Arc::strong_count(task), 1);
+        assert!(is_held_at_most(task, 1));
     }
     to_two.close(0, "");
     assert!(wait_for(LIMIT, stays).is_some(), "the one that waits is woken");
@@ -85,10 +99,10 @@ fn nothing_that_is_waited_for_keeps_a_task_that_gave_up() {
         let mut context = Context::from_waker(&waker);
         let read = Pin::new(&mut receiving).poll_read(&mut context, &mut ReadBuf::new(&mut byte));
         assert!(matches!(read, Poll::Pending));
-        assert_eq!(Arc::strong_count(&task), 3);
+        assert!(is_held_at_most(&task, 3));
     }
     drop((waker, receiving));
-    assert_eq!(Arc::strong_count(&task), 1);
+    assert!(is_held_at_most(&task, 1));
 
     let mut streams = Vec::new();
     while begin(&task, async {
@@ -96,7 +110,7 @@ fn nothing_that_is_waited_for_keeps_a_task_that_gave_up() {
     })
     .is_none()
     {}
-    assert_eq!(Arc::strong_count(&task), 1, "open_one_way");
+    assert!(is_held_at_most(&task, 1), "open_one_way");
 
     let body = Bytes::from(vec![1; 100_000]);
     give_up!(
