@@ -1,6 +1,5 @@
 //! What becomes of calls: ours at the rendezvous, and those of others that it hands on.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::task::{Poll, Waker};
 use std::time::Instant;
@@ -49,8 +48,6 @@ pub(crate) struct Meetings {
     calls: Vec<Call>,
     /// Where the rendezvous relayed for us last.
     relayed: Option<SocketAddr>,
-    /// Relayed addresses that it lets through.
-    contexts: BTreeSet<SocketAddr>,
     /// Since the last registration our addresses have been told.
     has_told: bool,
     /// Numbers that were asked for.
@@ -83,7 +80,6 @@ impl Meetings {
             pinhole: None,
             calls: Vec::new(),
             relayed: None,
-            contexts: BTreeSet::new(),
             has_told: false,
             invitations: Questions::default(),
             finds: Questions::default(),
@@ -305,7 +301,6 @@ impl Meetings {
     pub(crate) fn settle(&mut self, now: Instant, peers: &mut Peers) {
         self.registration.settle(now);
         for address in self.registration.take_closed_contexts() {
-            self.contexts.remove(&address);
             peers.fail_at(now, address, &CloseReason::NotRelayed);
         }
         // A call that came before we have a socket at the server could not be answered by all paths.
@@ -427,7 +422,6 @@ impl Meetings {
         if let Some(relayed) = self.registration.relayed_address()
             && self.relayed.replace(relayed) != Some(relayed)
         {
-            self.contexts.clear();
             peers.wish_all();
         }
     }
@@ -443,17 +437,14 @@ impl Meetings {
         if let Some(relayed) = relayed.filter(|relayed| is_relayed(*relayed)) {
             let mut opened = self.registration.open_context(relayed);
             if opened == Err(NoContext::TooMany) {
-                self.contexts.retain(|context| {
-                    let is_used = peers.knows(*context);
-                    if !is_used {
-                        self.registration.close_context(*context);
-                    }
-                    is_used
-                });
+                let is_unused = |context: &SocketAddr| !peers.knows(*context);
+                let unused: Vec<_> = self.registration.contexts().filter(is_unused).collect();
+                for context in unused {
+                    self.registration.close_context(context);
+                }
                 opened = self.registration.open_context(relayed);
             }
             if opened.is_ok() {
-                self.contexts.insert(relayed);
                 ways.push(relayed);
             }
         }

@@ -5,7 +5,7 @@ mod moves;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -90,7 +90,9 @@ pub(super) struct Registration {
     relay_problem: Option<RelayProblem>,
     /// When it is asked for again.
     relay_again: Option<Instant>,
-    /// Relayed addresses to which the server lets nothing through, or not any more.
+    /// Relayed addresses that the server was asked to let through, and has not refused.
+    contexts: BTreeSet<SocketAddr>,
+    /// Those to which it lets nothing through, or not any more.
     closed_contexts: Vec<SocketAddr>,
     inbox: Inbox,
     /// When a registration that was refused is asked for again.
@@ -141,6 +143,7 @@ impl Registration {
             relay: Relay::None,
             relay_problem: None,
             relay_again: None,
+            contexts: BTreeSet::new(),
             closed_contexts: Vec::new(),
             inbox: Inbox::default(),
             again: None,
@@ -190,18 +193,27 @@ impl Registration {
     /// Has the server let payloads through between us and a relayed address. Whether it was asked.
     pub(super) fn open_context(&mut self, to: SocketAddr) -> Result<(), NoContext> {
         match self.relay {
-            Relay::Open(request) => self.engine.open_context(request, to),
-            Relay::None | Relay::Asked(_) | Relay::AskedAgain(_) => Err(NoContext::NotOpen),
+            Relay::Open(request) => self.engine.open_context(request, to)?,
+            Relay::None | Relay::Asked(_) | Relay::AskedAgain(_) => return Err(NoContext::NotOpen),
         }
+        self.contexts.insert(to);
+        Ok(())
+    }
+
+    /// The relayed addresses that are open, or were asked for.
+    pub(super) fn contexts(&self) -> impl Iterator<Item = SocketAddr> {
+        self.contexts.iter().copied()
     }
 
     pub(super) fn close_context(&mut self, to: SocketAddr) {
+        self.contexts.remove(&to);
         if let Relay::Open(request) = self.relay {
             self.engine.close_context(request, to);
         }
     }
 
-    /// The relayed addresses to which the server has refused to let payloads through, or ended that.
+    /// The relayed addresses to which the server has refused to let payloads through, or ended that; with the relay,
+    /// which is lost, all of them.
     pub(super) fn take_closed_contexts(&mut self) -> Vec<SocketAddr> {
         std::mem::take(&mut self.closed_contexts)
     }
@@ -432,11 +444,12 @@ impl Registration {
             Action::Role(ClientAction::ContextClosed { request, address })
                 if self.relay.request() == Some(request) =>
             {
+                self.contexts.remove(&address);
                 self.closed_contexts.push(address);
             }
             // Without it, connections are direct.
             Action::Ended { request, ending } if self.relay.request() == Some(request) => {
-                self.relay = Relay::None;
+                self.lose_relay();
                 if self.is_registered {
                     self.relay_problem = Some(why_not_relayed(&ending));
                     self.relay_again = Some(now + REGISTRATION_PAUSE);
@@ -468,6 +481,12 @@ impl Registration {
         }
     }
 
+    /// There is no socket at the server any more; its request.
+    fn lose_relay(&mut self) -> Option<RequestId> {
+        self.closed_contexts.extend(std::mem::take(&mut self.contexts));
+        std::mem::replace(&mut self.relay, Relay::None).request()
+    }
+
     /// Packets of this address are those of a rendezvous from here on.
     fn remember(&mut self, server: SocketAddr) {
         if self.servers.len() >= RENDEZVOUS_SERVERS_MAX {
@@ -493,7 +512,7 @@ impl Registration {
         if let Some(former) = self.request.take() {
             self.engine.end(former, tunnel_proto::End::Done);
         }
-        if let Some(relay) = std::mem::replace(&mut self.relay, Relay::None).request() {
+        if let Some(relay) = self.lose_relay() {
             self.engine.end(relay, tunnel_proto::End::Done);
         }
         (self.relay_problem, self.relay_again) = (None, None);

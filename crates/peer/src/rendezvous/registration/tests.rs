@@ -333,8 +333,13 @@ fn a_relay_that_was_lost_is_asked_for_again() {
         let _ = site.registration.open_context(nobody(number));
         site.registration.close_context(nobody(number));
     }
+    let waits = nobody(u32::MAX);
+    site.registration.open_context(waits).unwrap();
     site.run(SECOND);
     assert_eq!(site.registration.relayed(), Some(Err(RelayProblem::Ended)));
+    // What is tried there need not wait: nothing leads there any more.
+    assert_eq!(site.registration.take_closed_contexts(), [waits]);
+    assert_eq!(site.registration.contexts().count(), 0);
     assert!(site.registration.is_ready());
     site.run(REGISTRATION_PAUSE + SECOND);
     assert_eq!(site.registration.relayed(), Some(Ok(())));
