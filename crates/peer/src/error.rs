@@ -173,11 +173,12 @@ pub enum RendezvousProblem {
     Replaced,
 }
 
-/// Why a rendezvous where an endpoint is registered relays nothing for it at present. It is asked again.
+/// Why a rendezvous where an endpoint is registered relays nothing for it at present. It is asked again, after
+/// [`Self::NotOffered`] with the next registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RelayProblem {
-    /// It relays for nobody.
+    /// It relays for nobody, as long as it runs.
     #[error("it does not relay between peers")]
     NotOffered,
     /// It has no room, or this user has as many sessions as it may.

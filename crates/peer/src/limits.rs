@@ -83,8 +83,14 @@ pub const RENDEZVOUS_SERVERS_MAX: usize = 64;
 /// How long a peer's addresses are waited for: the rendezvous may have to be connected first.
 pub const MEETING_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Before a registration, or a relay, that ended or was refused is asked for again.
+/// Before a registration that ended or was refused is asked for again.
 pub const REGISTRATION_PAUSE: Duration = Duration::from_secs(5);
+
+/// Before a relay that ended or was refused is asked for again; it doubles with each refusal.
+pub const RELAY_PAUSE_FIRST: Duration = Duration::from_secs(5);
+
+/// Longest pause of these: of a server without room, each user's endpoint asks.
+pub const RELAY_PAUSE_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// How long threads that keep something up outside of an endpoint that closes are given to take it back.
 pub const TAKE_BACK_TIME_MAX: Duration = Duration::from_millis(500);

@@ -7,7 +7,7 @@ mod tests;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::signature::Ed25519KeyPair;
 use bytes::BytesMut;
@@ -25,7 +25,9 @@ use super::link::Rendezvous;
 use super::ways::Ways;
 use crate::error::{BindError, RelayProblem, RendezvousProblem};
 use crate::key::SecretKey;
-use crate::limits::{REGISTRATION_PAUSE, RENDEZVOUS_PAYLOAD_MAX, RENDEZVOUS_SERVERS_MAX};
+use crate::limits::{
+    REGISTRATION_PAUSE, RELAY_PAUSE_FIRST, RELAY_PAUSE_MAX, RENDEZVOUS_PAYLOAD_MAX, RENDEZVOUS_SERVERS_MAX,
+};
 use moves::Watch;
 
 /// A name that is to be resolved.
@@ -90,6 +92,8 @@ pub(super) struct Registration {
     relay_problem: Option<RelayProblem>,
     /// When it is asked for again.
     relay_again: Option<Instant>,
+    /// Pause before that, the next time.
+    relay_pause: Duration,
     /// Relayed addresses that the server was asked to let through, and has not refused.
     contexts: BTreeSet<SocketAddr>,
     /// Those to which it lets nothing through, or not any more.
@@ -143,6 +147,7 @@ impl Registration {
             relay: Relay::None,
             relay_problem: None,
             relay_again: None,
+            relay_pause: RELAY_PAUSE_FIRST,
             contexts: BTreeSet::new(),
             closed_contexts: Vec::new(),
             inbox: Inbox::default(),
@@ -440,6 +445,7 @@ impl Registration {
             Action::Role(ClientAction::Established { request }) if self.relay.request() == Some(request) => {
                 self.relay = Relay::Open(request);
                 self.relay_problem = None;
+                self.relay_pause = RELAY_PAUSE_FIRST;
             }
             Action::Role(ClientAction::ContextClosed { request, address })
                 if self.relay.request() == Some(request) =>
@@ -451,14 +457,13 @@ impl Registration {
             Action::Ended { request, ending } if self.relay.request() == Some(request) => {
                 self.lose_relay();
                 if self.is_registered {
-                    self.relay_problem = Some(why_not_relayed(&ending));
-                    self.relay_again = Some(now + REGISTRATION_PAUSE);
+                    self.miss_relay(now, why_not_relayed(&ending));
                 }
             }
             Action::Ended { request, ending } if self.request == Some(request) => {
                 self.request = None;
                 self.is_registered = false;
-                (self.relay_problem, self.relay_again) = (None, None);
+                self.forget_relay_problem();
                 self.problem = Some(why_ended(&ending));
                 // Also where another endpoint has this key: neither may take the place in turns without a pause.
                 self.again = Some(now + REGISTRATION_PAUSE);
@@ -479,6 +484,20 @@ impl Registration {
                 Some(_) => Relay::AskedAgain(request),
             };
         }
+    }
+
+    /// It is asked for again, later each time. A server that relays for nobody goes on so: the next registration asks.
+    fn miss_relay(&mut self, now: Instant, problem: RelayProblem) {
+        self.relay_problem = Some(problem);
+        if problem != RelayProblem::NotOffered {
+            self.relay_again = Some(now + self.relay_pause);
+            self.relay_pause = (self.relay_pause * 2).min(RELAY_PAUSE_MAX);
+        }
+    }
+
+    fn forget_relay_problem(&mut self) {
+        (self.relay_problem, self.relay_again) = (None, None);
+        self.relay_pause = RELAY_PAUSE_FIRST;
     }
 
     /// There is no socket at the server any more; its request.
@@ -515,7 +534,7 @@ impl Registration {
         if let Some(relay) = self.lose_relay() {
             self.engine.end(relay, tunnel_proto::End::Done);
         }
-        (self.relay_problem, self.relay_again) = (None, None);
+        self.forget_relay_problem();
         let signature = self.keys.sign(&statement(&exporter));
         let Ok(signature) = signature.as_ref().try_into() else {
             return;

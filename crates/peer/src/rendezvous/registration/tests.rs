@@ -9,7 +9,7 @@ use packet::{CarrierKind, Ecn, Path};
 use quic::{Certificates, Endpoint, EndpointParameters, Outbox, ServerParameters};
 use tunnel_proto::limits::RELAY_ASKED_BURST;
 use tunnel_proto::rendezvous::{Message, PROTOCOL, Rendezvous as Meeting};
-use tunnel_proto::{Action, ClientAction, Engine, EngineConfig, Server, SoleOwner, Token};
+use tunnel_proto::{Action, ClientAction, Ending, Engine, EngineConfig, Server, SoleOwner, Token};
 
 use super::super::inbox::Inbox;
 use super::super::link::Rendezvous;
@@ -17,7 +17,7 @@ use super::super::ways::SocketChange;
 use super::Registration;
 use crate::error::{RelayProblem, RendezvousProblem};
 use crate::key::SecretKey;
-use crate::limits::{REGISTRATION_PAUSE, RENDEZVOUS_SERVERS_MAX};
+use crate::limits::{REGISTRATION_PAUSE, RELAY_PAUSE_FIRST, RELAY_PAUSE_MAX, RENDEZVOUS_SERVERS_MAX};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -297,20 +297,54 @@ fn a_registration_that_only_received_leaves_udp_that_falls_silent() {
 
 /// RDV-10.
 #[test]
-fn a_relay_that_the_server_refused_is_asked_for_again_and_holds_nothing_up_meanwhile() {
+fn a_server_that_relays_for_nobody_is_asked_with_each_registration() {
     let mut site = Site::with(false, false);
     site.run(SECOND);
     let refused = Some(Err(RelayProblem::NotOffered));
     assert_eq!(site.registration.relayed(), refused);
     assert!(site.registration.is_ready() && site.registration.problem().is_none());
-    for _ in 0..100 {
-        site.run(REGISTRATION_PAUSE / 50);
-        assert!(site.registration.is_ready());
-    }
-    assert_eq!(site.registration.relayed(), refused);
     let relay = site.meeting.relay(0);
     site.server.serve_relay(relay);
+    site.run(2 * RELAY_PAUSE_MAX);
+    assert_eq!(site.registration.relayed(), refused);
+    assert!(site.registration.is_ready());
+    site.registration.leave(site.now);
     site.run(REGISTRATION_PAUSE + SECOND);
+    assert_eq!(site.registration.relayed(), Some(Ok(())));
+    assert_eq!(site.registrations, 2);
+}
+
+/// RDV-10.
+#[test]
+fn a_relay_that_the_server_refused_is_asked_for_again_at_growing_pauses_and_holds_nothing_up_meanwhile() {
+    let mut site = Site::new(false);
+    site.run(SECOND);
+    // The server holds on to a socket that this end knows nothing of.
+    let held = site.registration.relay.request().unwrap();
+    let ending = Ending::Reset;
+    let ended = Action::Ended {
+        request: held,
+        ending,
+    };
+    site.registration.carry_out(site.now, ended);
+    let mut asked = Vec::new();
+    for _ in 0..3_600 {
+        let due = site.registration.relay_again;
+        site.run(SECOND);
+        assert!(site.registration.is_ready());
+        if let Some(due) = due.filter(|due| *due <= site.now) {
+            asked.push(due);
+        }
+    }
+    let problem = Some(Err(RelayProblem::NoRoom));
+    assert_eq!(site.registration.relayed(), problem);
+    let pauses: Vec<_> = asked.windows(2).map(|two| two[1] - two[0]).collect();
+    assert!(pauses.is_sorted(), "{pauses:?}");
+    assert!(pauses[0] >= 2 * RELAY_PAUSE_FIRST, "{pauses:?}");
+    let longest = *pauses.last().unwrap();
+    assert!(longest >= RELAY_PAUSE_MAX && longest < RELAY_PAUSE_MAX + SECOND);
+    site.registration.engine.end(held, tunnel_proto::End::Done);
+    site.run(RELAY_PAUSE_MAX + SECOND);
     assert_eq!(site.registration.relayed(), Some(Ok(())));
     assert!(site.registration.relayed_address().is_some());
     assert_eq!(site.registrations, 1);
@@ -341,7 +375,7 @@ fn a_relay_that_was_lost_is_asked_for_again() {
     assert_eq!(site.registration.take_closed_contexts(), [waits]);
     assert_eq!(site.registration.contexts().count(), 0);
     assert!(site.registration.is_ready());
-    site.run(REGISTRATION_PAUSE + SECOND);
+    site.run(RELAY_PAUSE_FIRST + SECOND);
     assert_eq!(site.registration.relayed(), Some(Ok(())));
     let address = site.registration.relayed_address();
     assert!(address.is_some_and(|address| address != former));
