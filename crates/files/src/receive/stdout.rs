@@ -1,7 +1,6 @@
 //! Standard output, whose reader may read nothing for as long as it likes: whoever writes looks now and then whether
 //! the transfer goes on, and gives up once it is over.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -32,24 +31,30 @@ impl Stdout {
     }
 
     fn of(file: OwnedFd, own: Option<OwnedFd>, is_over: &Arc<AtomicBool>) -> Self {
-        let file = File::from(file);
-        // Files wait for nobody.
-        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
-        let waits = !is_file && own.is_none();
+        let waits = own.is_none() && !kind(&file).is_some_and(is_disk);
         Self {
-            file: own.unwrap_or(file.into()),
+            file: own.unwrap_or(file),
             write_bytes_max: if waits { PIPE_BUF } else { usize::MAX },
             is_over: Arc::clone(is_over),
         }
     }
 }
 
+fn kind(file: &OwnedFd) -> Option<FileType> {
+    let stat = fstat(file).ok()?;
+    Some(FileType::from_raw_mode(stat.st_mode))
+}
+
+/// Whether it takes all at once, as it waits for no reader: a file, or a disk itself.
+fn is_disk(kind: FileType) -> bool {
+    matches!(kind, FileType::RegularFile | FileType::BlockDevice)
+}
+
 /// A pipe, not to wait: others that have it open still do.
 fn opened_again(pipe: &OwnedFd) -> Option<OwnedFd> {
-    let kind = FileType::from_raw_mode(fstat(pipe).ok()?.st_mode);
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
-    match kind {
+    match kind(pipe)? {
         FileType::Fifo => rustix::fs::open(path, flags, Mode::empty()).ok(),
         _ => None,
     }
@@ -83,6 +88,7 @@ impl Write for Stdout {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::io::Read;
     use std::thread;
 
@@ -134,7 +140,9 @@ mod tests {
             let error = stdout.write_all(b"more").unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
         }
-        // A file takes all at once.
+        // A file takes all at once, and so does a disk; a terminal may stand still.
+        let kinds = [FileType::BlockDevice, FileType::CharacterDevice, FileType::Socket];
+        assert_eq!(kinds.map(is_disk), [true, false, false]);
         let file = tempfile::tempfile().unwrap().into();
         assert!(opened_again(&file).is_none());
         let mut stdout = Stdout::of(file, None, &is_over);
