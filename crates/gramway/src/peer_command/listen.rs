@@ -239,8 +239,10 @@ impl Served {
                 to_peer.reset(BUSY);
                 continue;
             }
-            let served = match self.take_turn() {
-                Some(mut turn) => turn.serve(self, to_peer, from_peer),
+            // Where the program ends with this pipe, no other one has its turn before.
+            let mut turn = self.take_turn();
+            let served = match &mut turn {
+                Some(turn) => turn.serve(self, to_peer, from_peer),
                 // Another pipe has it, with which the program ends where that is the only one.
                 None if listener.once => return,
                 None => Ok(false),

@@ -239,3 +239,34 @@ fn a_connection_that_ends_while_its_pipe_waits_leaves_nothing_and_the_next_pipe_
     let _next = pipe(b"\x01c");
     assert_eq!(written(&mut listener), b'c');
 }
+
+/// What another pipe brings would be taken for the rest of the first one.
+#[test]
+fn a_pipe_that_waits_has_no_turn_where_the_program_ends_with_the_first() {
+    let place = Place::new();
+    let (mut listener, at) = listener(&place, &["--any", "--once"]);
+    let (id, address) = at.split_once('@').unwrap();
+    let (id, address) = (id.parse().unwrap(), address.parse().unwrap());
+    let endpoint = Endpoint::bind(SecretKey::generate().unwrap(), "127.0.0.1:0".parse().unwrap()).unwrap();
+    let pipe = |first: &'static [u8]| -> (Peer, SendStream, ReceiveStream) {
+        let peer = wait(endpoint.connect(id, &[address])).unwrap();
+        let (mut to, from) = wait(peer.open(0)).unwrap();
+        wait(to.write_chunk(Bytes::from_static(first))).unwrap();
+        (peer, to, from)
+    };
+    let (first, mut to, mut from) = pipe(b"\x01a");
+    let mut output = listener.child.stdout.take().unwrap();
+    output.read_exact(&mut [0]).unwrap();
+    let (_second, mut waiting, _from) = pipe(b"\x01b");
+    wait(waiting.finished()).unwrap();
+    drop(listener.child.stdin.take());
+    wait(to.finished()).unwrap();
+    while wait(from.read_chunk(1_000)).unwrap().is_some() {}
+    // Long enough for the one that waits to be served, if it were.
+    std::thread::sleep(Duration::from_millis(200));
+    first.close(0, "");
+    let mut rest = Vec::new();
+    output.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"");
+    assert!(listener.child.wait().unwrap().success());
+}
