@@ -70,7 +70,8 @@ pub enum Event {
         /// How.
         outcome: Outcome,
     },
-    /// After [`crate::SendError::Full`]: half of the room is free again.
+    /// After [`crate::SendError::Full`]: half of the room is free again; after [`crate::Peers::want_room`]: as much as
+    /// was wanted.
     Room {
         /// Of which connection.
         peer: PeerKey,

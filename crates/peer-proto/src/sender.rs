@@ -84,7 +84,8 @@ pub(crate) struct Sender {
     bytes: usize,
     /// Messages that cost more than `bytes_max`, at most one.
     oversized: usize,
-    wants_room: bool,
+    /// How much may be held at most for a caller that wants room.
+    wants_room: Option<usize>,
     entries: Table<Entry>,
     /// By priority, in order of sending; some may have ended meanwhile.
     queues: BTreeMap<Reverse<u8>, VecDeque<u64>>,
@@ -123,7 +124,7 @@ impl Sender {
             bytes_max,
             bytes: 0,
             oversized: 0,
-            wants_room: false,
+            wants_room: None,
             entries: Table::default(),
             queues: BTreeMap::new(),
             repeats: VecDeque::new(),
@@ -164,7 +165,7 @@ impl Sender {
             self.bytes + cost > self.bytes_max
         };
         if is_full {
-            self.wants_room = true;
+            self.want_room(self.bytes_max / 2);
             return Err(SendError::Full);
         }
         let id = self.entries.next_id();
@@ -291,13 +292,15 @@ impl Sender {
         self.ended.pop_front()
     }
 
-    /// Whether a send was refused for want of room, and there is enough again; told once.
+    /// A caller wants to know once no more than `held_max` bytes wait or are under way.
+    pub(crate) fn want_room(&mut self, held_max: usize) {
+        self.wants_room = self.wants_room.max(Some(held_max));
+    }
+
+    /// Whether a caller wants room, and there is enough; told once.
     pub(crate) fn take_room(&mut self) -> bool {
-        let has_room = self.wants_room && self.bytes <= self.bytes_max / 2;
-        if has_room {
-            self.wants_room = false;
-        }
-        has_room
+        let has_room = |held_max: &mut usize| self.bytes <= *held_max;
+        self.wants_room.take_if(has_room).is_some()
     }
 
     /// Whether something could leave in a DATAGRAM frame.

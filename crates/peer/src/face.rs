@@ -25,9 +25,8 @@ pub(crate) struct Face {
     /// Changes of the two above, and the handshake's end.
     pub(crate) state: Wakers,
     pub(crate) inbox: Wakers,
+    /// Room to send, and who waits for it.
     pub(crate) room: Room,
-    /// Who waits for it.
-    pub(crate) senders: Wakers,
     /// As the lane has it.
     is_contested: bool,
     /// Streams that the peer opened and the program has not accepted, by direction.
@@ -61,7 +60,6 @@ impl Face {
             state: Wakers::default(),
             inbox: Wakers::default(),
             room: Room::default(),
-            senders: Wakers::default(),
             is_contested: false,
             opened: Default::default(),
             acceptors: Default::default(),
@@ -94,12 +92,8 @@ impl Face {
     }
 
     pub(crate) fn wake_all(&mut self, woken: &mut Vec<Waker>) {
-        let lists = [
-            &mut self.state,
-            &mut self.inbox,
-            &mut self.senders,
-            &mut self.news.readers,
-        ];
+        self.room.wake_all(woken);
+        let lists = [&mut self.state, &mut self.inbox, &mut self.news.readers];
         let lists = lists
             .into_iter()
             .chain(&mut self.acceptors)

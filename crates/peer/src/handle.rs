@@ -1,8 +1,9 @@
 //! A connection in the program's hands.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -55,17 +56,45 @@ struct Waiting<'a> {
     handle: &'a Handle,
     /// Its number among those that wait, once it does.
     number: Option<u64>,
+    /// A waker that it does not need any more. It may be the last that keeps a task, and with that a connection, so
+    /// that it is dropped without the lock.
+    former: Option<Waker>,
+}
+
+impl Waiting<'_> {
+    /// After a look: it waits, or gives its place back.
+    fn settle(
+        &mut self,
+        state: &mut State,
+        sent: &Result<Ticket, SendError>,
+        cost: usize,
+        context: &Context<'_>,
+    ) {
+        if !matches!(sent, Err(SendError::Full)) {
+            return self.leave(state);
+        }
+        if let Some(face) = state.faces.get_mut(&self.handle.key) {
+            let (number, former) = face.room.wait(self.number, cost, context.waker());
+            (self.number, self.former) = (Some(number), former);
+        }
+        state.tell_room(self.handle.key);
+    }
+
+    fn leave(&mut self, state: &mut State) {
+        let number = self.number.take();
+        if let Some(face) = state.faces.get_mut(&self.handle.key) {
+            self.former = number.and_then(|number| face.room.leave(number));
+        }
+        state.tell_room(self.handle.key);
+    }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let Some(number) = self.number else { return };
-        self.handle.shared().change(|state, _| {
-            if let Some(face) = state.faces.get_mut(&self.handle.key) {
-                face.room.leave(number);
-            }
-            state.tell_room(self.handle.key);
-        });
+        if self.number.is_some() {
+            let handle = self.handle;
+            handle.shared().change(|state, _| self.leave(state));
+        }
     }
 }
 
@@ -101,6 +130,11 @@ impl Peer {
     /// Sends a message; waits while too much is under way to the peer already, in the order of the calls, so that short
     /// messages do not pass by a long one that waits. Acknowledgements do not wait for the caller.
     ///
+    /// A message whose future is dropped is not sent, and loses its place among those that wait: where a program looks
+    /// at it again and again, as by `select!` in a loop, it pins the future outside of the loop. A future that is woken
+    /// and not polled holds up others that need the room that is kept for it, for a tenth of a second; it keeps its
+    /// place.
+    ///
     /// # Errors
     /// [`SendError`], but never [`SendError::Full`].
     ///
@@ -114,10 +148,16 @@ impl Peer {
         let mut waiting = Waiting {
             handle: &self.0,
             number: None,
+            former: None,
         };
-        let wakers = wakers_of(self.0.key, |face| &mut face.senders);
-        until_changed(self.0.shared(), wakers, |state, now| {
-            match self.send_locked(state, now, &body, delivery, Some(&mut waiting)) {
+        poll_fn(|context| {
+            let sent = self.0.shared().change(|state, now| {
+                let sent = self.send_locked(state, now, &body, delivery, waiting.number);
+                waiting.settle(state, &sent, cost(&body), context);
+                sent
+            });
+            drop(waiting.former.take());
+            match sent {
                 Err(SendError::Full) => Poll::Pending,
                 other => Poll::Ready(other),
             }
@@ -136,7 +176,11 @@ impl Peer {
             Some(ticket) => Ok(ticket),
             None => {
                 let shared = self.0.shared();
-                shared.change(|state, now| self.send_locked(state, now, &body, delivery, None))
+                shared.change(|state, now| {
+                    let sent = self.send_locked(state, now, &body, delivery, None);
+                    state.tell_room(self.0.key);
+                    sent
+                })
             }
         }
     }
@@ -165,36 +209,24 @@ impl Peer {
         Some(Ticket::new(ticket))
     }
 
+    /// Sends where that may be; `number` is that of a message that waits. The room is to be told after it.
     fn send_locked(
         &self,
         state: &mut State,
         now: Instant,
         body: &Bytes,
         delivery: Delivery,
-        waiting: Option<&mut Waiting<'_>>,
+        number: Option<u64>,
     ) -> Result<Ticket, SendError> {
         let (key, lane) = (self.0.key, &self.0.lane);
         let held = state.peers.waiting_bytes(key);
         let face = state.faces.get_mut(&key).ok_or(SendError::NotConnected)?;
-        let number = waiting.as_ref().and_then(|waiting| waiting.number);
         let is_admitted = face.room.admits(number, cost(body), held, lane.bytes_max());
         let sent = match is_admitted || lane.is_too_long(body) || face.closed.is_some() {
             true => state.peers.send(now, key, body.clone(), delivery),
             false => Err(SendError::Full),
         };
-        if let Some(waiting) = waiting {
-            match &sent {
-                Err(SendError::Full) => waiting.number = Some(face.room.wait(number, cost(body))),
-                Ok(_) | Err(_) => {
-                    if let Some(number) = waiting.number.take() {
-                        face.room.leave(number);
-                    }
-                }
-            }
-        }
-        let sent = sent.map(|ticket| Ticket::new(face.watch(ticket)));
-        state.tell_room(key);
-        sent
+        sent.map(|ticket| Ticket::new(face.watch(ticket)))
     }
 
     /// The next message.

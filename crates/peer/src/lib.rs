@@ -181,6 +181,7 @@ mod stats;
 mod streams;
 mod ticket;
 mod transmit;
+mod turns;
 mod wakers;
 
 pub use bytes::Bytes;

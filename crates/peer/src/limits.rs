@@ -43,6 +43,10 @@ pub const KEY_FILE_BYTES_MAX: u64 = 256;
 /// so fast goes better in trains.
 pub const CALLER_PAUSE: Duration = Duration::from_micros(25);
 
+/// How long room is kept for a message whose turn to be sent has come while another one would fit there: its program is
+/// busy with something else, which may be that one. A busy runtime looks at it sooner.
+pub const TURN_TIME_MAX: Duration = Duration::from_millis(100);
+
 /// Addresses of one name that are tried.
 pub const NAME_ADDRESSES_MAX: usize = 8;
 

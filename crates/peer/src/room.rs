@@ -1,26 +1,48 @@
 //! Who waits for room to send to a peer, in the order in which they came. While somebody waits nobody passes by, so
 //! that a long message finds its room however many short ones others send. Turns come when half of all room is free,
-//! so that whoever was woken sends much before it waits again. The room of those whose turn has come is kept for them
-//! until they take it or give up: a program may be busy with something else before it does, e.g. with another message,
-//! which finds the rest.
+//! so that whoever was woken sends much before it waits again; only those are woken whose turn has come. Their room is
+//! kept for them until they take it or give up: a program may be busy with something else before it does.
+//!
+//! It may be busy with another message that fits only there, and would be so for ever. So a turn that is not taken for
+//! [`TURN_TIME_MAX`] lapses, where the first that waits would fit but for what is kept. Its message is not among those
+//! that wait any more, and nobody waits for it, until it is looked at again: it has the same number then, and with
+//! that its place.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
+use std::task::Waker;
+use std::time::Instant;
+
+use crate::limits::TURN_TIME_MAX;
 
 struct Waiter {
-    number: u64,
     /// What its message takes.
     cost: usize,
-    has_turn: bool,
+    /// Until it is woken.
+    waker: Option<Waker>,
 }
 
 /// The room of one connection, as far as somebody waits for it.
 #[derive(Default)]
 pub(crate) struct Room {
-    waiters: VecDeque<Waiter>,
+    /// Those whose turn has not come, by their numbers.
+    waiting: BTreeMap<u64, Waiter>,
+    /// Those whose turn has come, and how many bytes are kept for each.
+    turns: BTreeMap<u64, usize>,
     /// How many have waited.
     count: u64,
     /// Bytes that are kept for those whose turn has come.
     kept: usize,
+    /// Since when the first that waits would fit but for what is kept, and nobody's turn came.
+    kept_back_since: Option<Instant>,
+}
+
+/// When the next turn may come, besides when somebody comes or leaves.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Next {
+    /// Once no more bytes are held.
+    pub(crate) held_max: Option<usize>,
+    /// Once a turn lapses.
+    pub(crate) lapse: Option<Instant>,
 }
 
 impl Room {
@@ -31,141 +53,291 @@ impl Room {
 
     /// Whether somebody waits whose turn has not come.
     pub(crate) fn is_contested(&self) -> bool {
-        self.waiters.iter().any(|waiter| !waiter.has_turn)
+        !self.waiting.is_empty()
     }
 
     /// Whether a message of this cost may be sent beside `held` bytes of `bytes_max`; `number` is that of one that
     /// waits. A message that costs more than all room is measured by others.
     pub(crate) fn admits(&self, number: Option<u64>, cost: usize, held: usize, bytes_max: usize) -> bool {
-        if number.is_some() {
-            return self
-                .waiters
-                .iter()
-                .any(|waiter| Some(waiter.number) == number && waiter.has_turn);
-        }
-        !self.is_contested() && (cost > bytes_max || held + self.kept + cost <= bytes_max)
+        number.is_some_and(|number| self.turns.contains_key(&number))
+            || (!self.is_contested() && (cost > bytes_max || held + self.kept + cost <= bytes_max))
     }
 
-    /// A message waits, or waits on; the number by which it does.
-    pub(crate) fn wait(&mut self, number: Option<u64>, cost: usize) -> u64 {
-        let mut waiters = self.waiters.iter_mut();
-        if let Some(waiter) = waiters.find(|waiter| Some(waiter.number) == number) {
-            self.kept -= waiter.kept();
-            waiter.has_turn = false;
-            return waiter.number;
-        }
-        self.count += 1;
-        self.waiters.push_back(Waiter {
-            number: self.count,
-            cost,
-            has_turn: false,
+    /// A message waits, or waits on; the number by which it does, and a waker that is in the way of another one.
+    pub(crate) fn wait(&mut self, number: Option<u64>, cost: usize, waker: &Waker) -> (u64, Option<Waker>) {
+        let number = number.unwrap_or_else(|| {
+            self.count += 1;
+            self.count
         });
-        self.count
-    }
-
-    /// It waits no longer.
-    pub(crate) fn leave(&mut self, number: u64) {
-        let place = self.waiters.iter().position(|waiter| waiter.number == number);
-        if let Some(waiter) = place.and_then(|place| self.waiters.remove(place)) {
-            self.kept -= waiter.kept();
+        self.kept -= self.turns.remove(&number).unwrap_or(0);
+        let waiter = self.waiting.entry(number).or_insert(Waiter { cost, waker: None });
+        match &waiter.waker {
+            Some(own) if own.will_wake(waker) => (number, None),
+            _ => (number, waiter.waker.replace(waker.clone())),
         }
     }
 
-    /// Gives turns to the first who wait, as far as there is room beside `held` bytes of `bytes_max`; how many, who are
-    /// to be woken.
-    pub(crate) fn give_turns(&mut self, held: usize, bytes_max: usize) -> usize {
-        let mut given = 0;
-        if held > bytes_max / 2 {
-            return given;
-        }
-        for waiter in self.waiters.iter_mut().filter(|waiter| !waiter.has_turn) {
+    /// It waits no longer; its waker, where it was not woken.
+    pub(crate) fn leave(&mut self, number: u64) -> Option<Waker> {
+        self.kept -= self.turns.remove(&number).unwrap_or(0);
+        self.waiting.remove(&number).and_then(|waiter| waiter.waker)
+    }
+
+    /// Gives turns to the first who wait, as far as there is room beside `held` bytes of `bytes_max`; when the next one
+    /// may come, where somebody waits on.
+    pub(crate) fn give_turns(
+        &mut self,
+        now: Instant,
+        held: usize,
+        bytes_max: usize,
+        woken: &mut Vec<Waker>,
+    ) -> Next {
+        while let Some(first) = self.waiting.first_entry() {
             // One that costs more than all room fits where no other such one is, which would be held.
-            let cost = if waiter.cost > bytes_max { 0 } else { waiter.cost };
-            if held + self.kept + cost > bytes_max {
-                break;
+            let cost = Some(first.get().cost).filter(|cost| *cost <= bytes_max);
+            let cost = cost.unwrap_or(0);
+            let held_max = (bytes_max - cost).min(bytes_max / 2);
+            if held > held_max {
+                self.kept_back_since = None;
+                return Next {
+                    held_max: Some(held_max),
+                    lapse: None,
+                };
             }
-            waiter.cost = cost;
-            waiter.has_turn = true;
-            self.kept += cost;
-            given += 1;
+            let free = (bytes_max - cost).checked_sub(self.kept);
+            if free.is_some_and(|free| held <= free) {
+                let (number, waiter) = first.remove_entry();
+                self.turns.insert(number, cost);
+                self.kept += cost;
+                self.kept_back_since = None;
+                woken.extend(waiter.waker);
+                continue;
+            }
+            let lapse = *self.kept_back_since.get_or_insert(now) + TURN_TIME_MAX;
+            if now < lapse {
+                return Next {
+                    held_max: free,
+                    lapse: Some(lapse),
+                };
+            }
+            let lapsed = self.turns.pop_first();
+            self.kept -= lapsed.map_or(0, |(_, cost)| cost);
         }
-        given
+        self.kept_back_since = None;
+        Next::default()
     }
-}
 
-impl Waiter {
-    fn kept(&self) -> usize {
-        if self.has_turn { self.cost } else { 0 }
+    /// Who waits is to look again.
+    pub(crate) fn wake_all(&mut self, woken: &mut Vec<Waker>) {
+        let waiting = self.waiting.values_mut();
+        woken.extend(waiting.filter_map(|waiter| waiter.waker.take()));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    //! On a clock of its own.
+
+    use std::sync::Arc;
+    use std::task::Wake;
+    use std::time::Duration;
+
     use super::*;
 
     const MAX: usize = 1_000;
 
-    fn turns(room: &mut Room, held: usize) -> usize {
-        room.give_turns(held, MAX)
+    /// A room in use, and what is held beside it.
+    struct World {
+        room: Room,
+        now: Instant,
     }
 
-    fn wait(room: &mut Room, cost: usize) -> u64 {
-        room.wait(None, cost)
+    struct Task;
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    impl World {
+        fn new() -> Self {
+            Self {
+                room: Room::default(),
+                now: Instant::now(),
+            }
+        }
+
+        fn wait(&mut self, cost: usize) -> u64 {
+            self.wait_on(None, cost)
+        }
+
+        fn wait_on(&mut self, number: Option<u64>, cost: usize) -> u64 {
+            self.room.wait(number, cost, Waker::noop()).0
+        }
+
+        /// How many are woken, and when the next ones are.
+        fn look(&mut self, held: usize) -> (usize, Next) {
+            let mut woken = Vec::new();
+            let next = self.room.give_turns(self.now, held, MAX, &mut woken);
+            (woken.len(), next)
+        }
+
+        fn turns(&mut self, held: usize) -> usize {
+            self.look(held).0
+        }
+
+        fn admits(&self, number: u64, cost: usize, held: usize) -> bool {
+            self.room.admits(Some(number), cost, held, MAX)
+        }
+
+        /// Whether a message that has not waited is sent.
+        fn admits_new(&self, cost: usize, held: usize) -> bool {
+            self.room.admits(None, cost, held, MAX)
+        }
+    }
+
+    fn next(held_max: Option<usize>, lapse: Option<Instant>) -> Next {
+        Next { held_max, lapse }
     }
 
     #[test]
     fn nobody_passes_by_a_long_message_that_waits() {
-        let mut room = Room::default();
-        assert!(room.admits(None, 100, 900, MAX) && !room.admits(None, 101, 900, MAX));
-        let long = wait(&mut room, 750);
-        assert!(!room.admits(None, 1, 500, MAX), "it would never find its room");
-        let short = wait(&mut room, 100);
-        assert_eq!((turns(&mut room, 500), turns(&mut room, 251)), (0, 0));
-        assert_eq!(turns(&mut room, 250), 1);
-        assert!(room.admits(Some(long), 750, 250, MAX) && !room.admits(Some(short), 100, 250, MAX));
-        room.leave(long);
+        let mut world = World::new();
+        assert!(world.admits_new(100, 900) && !world.admits_new(101, 900));
+        let long = world.wait(750);
+        assert!(!world.admits_new(1, 500), "it would never find its room");
+        let short = world.wait(100);
+        assert_eq!((world.turns(500), world.turns(251)), (0, 0));
+        assert_eq!(world.turns(250), 1);
+        assert!(world.admits(long, 750, 250) && !world.admits(short, 100, 250));
+        world.room.leave(long);
         // It is held from here on.
-        assert_eq!((turns(&mut room, 950), turns(&mut room, 400)), (0, 1));
-        room.leave(short);
-        assert!(!room.is_contested() && room.kept() == 0);
+        assert_eq!((world.turns(950), world.turns(400)), (0, 1));
+        world.room.leave(short);
+        assert!(!world.room.is_contested() && world.room.kept() == 0);
     }
 
     #[test]
     fn whoever_does_not_take_its_turn_keeps_its_room_and_no_more() {
-        let mut room = Room::default();
-        let late = wait(&mut room, 600);
-        assert_eq!(turns(&mut room, 0), 1);
-        assert!(room.admits(None, 400, 0, MAX) && !room.admits(None, 401, 0, MAX));
-        let other = wait(&mut room, 500);
-        assert_eq!(turns(&mut room, 0), 0);
-        room.leave(late);
-        assert_eq!(turns(&mut room, 0), 1);
-        assert!(room.admits(Some(other), 500, 0, MAX));
+        let mut world = World::new();
+        let late = world.wait(600);
+        assert_eq!(world.turns(0), 1);
+        assert!(world.admits_new(400, 0) && !world.admits_new(401, 0));
+        let other = world.wait(500);
+        assert_eq!(world.turns(0), 0);
+        world.room.leave(late);
+        assert_eq!(world.turns(0), 1);
+        assert!(world.admits(other, 500, 0));
         // It found none after all, and is the first all the same.
-        assert_eq!(room.wait(Some(other), 500), other);
-        assert!(room.is_contested() && room.kept() == 0);
+        assert_eq!(world.wait_on(Some(other), 500), other);
+        assert!(world.room.is_contested() && world.room.kept() == 0);
+    }
+
+    #[test]
+    fn a_turn_that_is_not_taken_lapses_where_another_message_would_fit() {
+        let mut world = World::new();
+        let late = world.wait(700);
+        assert_eq!(world.turns(0), 1);
+        let other = world.wait(400);
+        let lapse = world.now + TURN_TIME_MAX;
+        assert_eq!(world.look(0), (0, next(None, Some(lapse))));
+        world.now = lapse - Duration::from_millis(1);
+        assert_eq!(world.look(0), (0, next(None, Some(lapse))));
+        world.now = lapse;
+        assert_eq!(world.look(0), (1, Next::default()));
+        assert!(world.admits(other, 400, 0) && !world.admits(late, 700, 0));
+        world.room.leave(other);
+        // Nobody waits for it, until it is looked at again.
+        assert!(!world.room.is_contested() && world.room.kept() == 0);
+        assert!(world.admits(late, 700, 300) && world.admits_new(600, 400));
+        let second = world.wait(500);
+        assert_eq!(world.wait_on(Some(late), 700), late);
+        assert_eq!(world.look(400), (0, next(Some(300), None)));
+        assert_eq!(world.turns(300), 1);
+        assert!(world.admits(late, 700, 300) && !world.admits(second, 500, 300));
+    }
+
+    #[test]
+    fn turns_lapse_as_far_as_room_is_missing_and_only_what_is_kept_is_in_the_way() {
+        let mut world = World::new();
+        let late = [300, 300, 300].map(|cost| world.wait(cost));
+        assert_eq!(world.turns(0), 3);
+        let other = world.wait(600);
+        // It would not fit in any case.
+        assert_eq!(world.look(450), (0, next(Some(400), None)));
+        world.now += 2 * TURN_TIME_MAX;
+        assert_eq!(world.look(100), (0, next(None, Some(world.now + TURN_TIME_MAX))));
+        // One that is taken leaves less to miss.
+        world.room.leave(late[2]);
+        assert_eq!(world.look(0), (0, next(None, Some(world.now + TURN_TIME_MAX))));
+        world.now += TURN_TIME_MAX;
+        assert_eq!(world.turns(0), 1);
+        assert!(world.admits(other, 600, 0));
+        assert!(!world.admits(late[0], 300, 300) && world.admits(late[1], 300, 300));
     }
 
     #[test]
     fn turns_come_when_half_of_all_room_is_free_to_all_that_fit() {
-        let mut room = Room::default();
+        let mut world = World::new();
         for _ in 0..10 {
-            wait(&mut room, 100);
+            world.wait(100);
         }
-        assert_eq!(turns(&mut room, 501), 0);
-        assert_eq!(turns(&mut room, 500), 5);
+        assert_eq!(world.look(501), (0, next(Some(500), None)));
+        assert_eq!(world.turns(500), 5);
     }
 
     #[test]
     fn a_message_that_costs_more_than_all_room_waits_for_half_of_it() {
-        let mut room = Room::default();
+        let mut world = World::new();
         assert!(
-            room.admits(None, 5_000, 999, MAX),
+            world.admits_new(5_000, 999),
             "it is measured by others of its kind"
         );
-        let first = wait(&mut room, 5_000);
-        assert_eq!((turns(&mut room, 4_000), turns(&mut room, 500)), (0, 1));
-        assert_eq!(room.kept(), 0);
-        room.leave(first);
+        let first = world.wait(5_000);
+        assert_eq!((world.turns(4_000), world.turns(500)), (0, 1));
+        assert_eq!(world.room.kept(), 0);
+        world.room.leave(first);
+    }
+
+    /// Quadratic work would take hours.
+    #[test]
+    fn of_very_many_each_is_woken_once_when_its_turn_comes() {
+        const COUNT: usize = 1_000_000;
+        let mut world = World::new();
+        for _ in 0..COUNT {
+            world.wait(1);
+        }
+        let (mut woken, mut first) = (0, 1);
+        while woken < COUNT {
+            let turns = world.turns(MAX / 2);
+            assert_eq!(turns, MAX / 2);
+            woken += turns;
+            for number in first..=woken as u64 {
+                assert!(world.admits(number, 1, MAX / 2));
+                assert!(world.room.leave(number).is_none(), "it was woken");
+                assert_eq!(world.turns(MAX), 0);
+            }
+            first = woken as u64 + 1;
+        }
+        assert!(!world.room.is_contested() && world.room.kept() == 0);
+    }
+
+    #[test]
+    fn a_message_has_one_waker_the_latest_and_leaves_none() {
+        let mut room = Room::default();
+        let tasks = [Arc::new(Task), Arc::new(Task)];
+        let wakers = tasks.clone().map(Waker::from);
+        let (number, former) = room.wait(None, 1, &wakers[0]);
+        assert!(former.is_none() && room.wait(Some(number), 1, &wakers[0]).1.is_none());
+        let former = room.wait(Some(number), 1, &wakers[1]).1;
+        assert!(former.is_some_and(|former| former.will_wake(&wakers[0])));
+        assert!(room.leave(number).is_some_and(|own| own.will_wake(&wakers[1])));
+        drop(wakers);
+        assert_eq!(tasks.each_ref().map(Arc::strong_count), [1, 1]);
+        let (number, _) = room.wait(None, 1, Waker::noop());
+        let mut woken = Vec::new();
+        room.wake_all(&mut woken);
+        room.wake_all(&mut woken);
+        assert_eq!(woken.len(), 1);
+        assert!(room.leave(number).is_none());
     }
 }

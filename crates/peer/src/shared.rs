@@ -4,7 +4,7 @@
 //! The lock is held for the work on one received message, on one outbox or on one call of the program, never during a
 //! system call of the thread. Most messages of the program do without it ([`crate::intake`]).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -31,6 +31,7 @@ use crate::limits::{ACCEPT_QUEUE_MAX, CALLER_PAUSE};
 use crate::mapping::MappingProblem;
 use crate::rendezvous::Meetings;
 use crate::transmit::{Caller, socket_options, transmit};
+use crate::turns::Turns;
 use crate::wakers::Wakers;
 
 /// What the lanes of new connections have.
@@ -61,8 +62,8 @@ pub(crate) struct State {
     pub(crate) pinhole: Companion<SocketAddr, MappingProblem>,
     /// The face of a connection that has ended stays until its handle is dropped.
     pub(crate) faces: BTreeMap<PeerKey, Box<Face>>,
-    /// Those of them where somebody waits for room.
-    contested: BTreeSet<PeerKey>,
+    /// Those of them where turns to send may have to be given.
+    turns: Turns,
     /// Messages that are being handed over; empty otherwise.
     submissions: Vec<Submission>,
     lane: LaneBounds,
@@ -140,25 +141,27 @@ impl State {
         if let Some(face) = self.faces.get_mut(&peer) {
             face.tell_room(self.peers.waiting_bytes(peer));
             if face.room.is_contested() {
-                self.contested.insert(peer);
+                self.turns.change(peer);
             }
         }
     }
 
     /// Gives turns to whoever waits for room.
-    fn give_turns(&mut self, woken: &mut Vec<Waker>) {
-        let (peers, faces) = (&self.peers, &mut self.faces);
-        self.contested.retain(|peer| {
-            let Some(face) = faces.get_mut(peer) else {
-                return false;
+    fn give_turns(&mut self, now: Instant, woken: &mut Vec<Waker>) {
+        while let Some(peer) = self.turns.next(now) {
+            let Some(face) = self.faces.get_mut(&peer) else {
+                continue;
             };
-            let held = peers.waiting_bytes(*peer);
-            if face.room.give_turns(held, face.lane.bytes_max()) > 0 {
-                face.senders.take(woken);
-            }
+            let held = self.peers.waiting_bytes(peer);
+            let next = face.room.give_turns(now, held, face.lane.bytes_max(), woken);
             face.tell_room(held);
-            face.room.is_contested()
-        });
+            if let Some(held_max) = next.held_max {
+                self.peers.want_room(peer, held_max);
+            }
+            if let Some(lapse) = next.lapse {
+                self.turns.look_at(lapse, peer);
+            }
+        }
     }
 
     /// Sorts what the peers report; who is to be woken once the lock is given back.
@@ -190,7 +193,7 @@ impl State {
         while let Some(event) = self.peers.poll_event(now) {
             self.take_event(now, event, woken);
         }
-        self.give_turns(woken);
+        self.give_turns(now, woken);
     }
 
     /// What the threads beside the endpoint's keep up, where that changed.
@@ -214,7 +217,8 @@ impl State {
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let meetings = self.meetings.as_ref().and_then(Meetings::poll_timeout);
-        [self.peers.poll_timeout(), meetings].into_iter().flatten().min()
+        let due = [self.peers.poll_timeout(), meetings, self.turns.poll_timeout()];
+        due.into_iter().flatten().min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
@@ -412,6 +416,7 @@ impl State {
                 for submission in delayed.into_iter().flatten() {
                     self.submit(now, submission, woken);
                 }
+                self.tell_room(peer);
             }
             Event::Ended {
                 peer,
@@ -614,7 +619,7 @@ impl Shared {
             mapping: Companion::default(),
             pinhole: Companion::default(),
             faces: BTreeMap::new(),
-            contested: BTreeSet::new(),
+            turns: Turns::default(),
             submissions: Vec::new(),
             lane,
             incoming: VecDeque::new(),

@@ -40,6 +40,15 @@ impl Peers {
         Ok(ticket)
     }
 
+    /// [`crate::Event::Room`] is to come once no more than `held_max` bytes are among [`Self::waiting_bytes`], or
+    /// earlier where it was asked for more; where that is so already, with the next input.
+    pub fn want_room(&mut self, peer: PeerKey, held_max: usize) {
+        let sender = self.peer(peer).and_then(|peer| peer.sender.get_mut());
+        if let Some(sender) = sender {
+            sender.want_room(held_max);
+        }
+    }
+
     /// The next message of a peer.
     pub fn read_message(&mut self, now: Instant, peer: PeerKey) -> Option<Received> {
         let entry = self.peer(peer)?;

@@ -75,6 +75,28 @@ fn one_message_that_is_longer_than_all_room_is_taken_beside_shorter_ones() {
     world.send(0, long, Delivery::unordered()).unwrap();
 }
 
+#[test]
+fn room_that_is_wanted_is_told_of_once_also_where_no_ticket_ends() {
+    let mut world = World::connected(link(5), 1);
+    let peer = world.ends[0].peer();
+    world.set_link(blackout(5));
+    let hasty = Delivery::ordered(1).with_deadline(30 * MILLISECOND);
+    world.send(0, "expires", hasty).unwrap();
+    world.drive_until(|world| world.ends[0].ended.len() == 1);
+    let held = world.ends[0].peers.waiting_bytes(peer);
+    assert!(held > 0, "what tells the peer of it is under way");
+    for held_max in [held - 1, 0] {
+        world.ends[0].peers.want_room(peer, held_max);
+    }
+    assert_eq!(world.ends[0].rooms, 0);
+    world.set_link(link(5));
+    world.drive_until(|world| world.ends[0].rooms > 0);
+    assert_eq!(world.ends[0].peers.waiting_bytes(peer), 0);
+    let ticket = world.send(0, "later", Delivery::unordered()).unwrap();
+    world.drive_until(|world| world.ends[0].ended.contains_key(&ticket));
+    assert_eq!(world.ends[0].rooms, 1);
+}
+
 /// PEER-14.
 #[test]
 fn a_message_that_is_too_long_for_the_peer_is_refused_and_later_ones_of_its_channel_arrive() {

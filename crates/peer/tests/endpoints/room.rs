@@ -88,3 +88,68 @@ async fn a_message_that_is_given_up_while_it_waits_leaves_its_place_to_others() 
     })
     .await;
 }
+
+/// Between two looks at a message that is pinned outside of a loop with `select!`, another branch sends another one.
+#[tokio::test]
+async fn a_message_whose_turn_is_not_taken_holds_no_other_up_for_good_and_is_sent_later() {
+    in_time(async {
+        let (_one, _two, to_two, to_one) = pair().await;
+        fill(&to_two);
+        let mut long = pin!(to_two.send(vec![2; LONG_BYTES], Delivery::unordered()));
+        let waits = poll_fn(|context| Poll::Ready(long.as_mut().poll(context).is_pending()));
+        assert!(waits.await);
+        let reader = tokio::spawn(async move {
+            let mut lengths = Vec::new();
+            while lengths.len() < 2 {
+                let length = to_one.receive().await.unwrap().body.len();
+                lengths.extend(Some(length).filter(|length| *length > 1_000));
+            }
+            (to_one, lengths)
+        });
+        let other = to_two.send(vec![3; 5 << 20], Delivery::unordered()).await;
+        drop(other.unwrap());
+        drop(long.await.unwrap());
+        let (_to_one, mut lengths) = reader.await.unwrap();
+        lengths.sort_unstable();
+        assert_eq!(lengths, [5 << 20, LONG_BYTES]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn of_many_that_wait_only_those_are_woken_whose_turn_has_come() {
+    const COUNT: usize = 4_000;
+    in_time(async {
+        let (_one, _two, to_two, to_one) = pair().await;
+        fill(&to_two);
+        let (body, polls) = (Bytes::from(vec![2; 8 << 10]), Arc::<AtomicUsize>::default());
+        let tasks: Vec<_> = (0..COUNT)
+            .map(|_| {
+                let (to_two, body, polls) = (to_two.clone(), body.clone(), Arc::clone(&polls));
+                tokio::spawn(async move {
+                    let mut sending = pin!(to_two.send(body, Delivery::unordered()));
+                    let sent = poll_fn(|context| {
+                        polls.fetch_add(1, Ordering::SeqCst);
+                        sending.as_mut().poll(context)
+                    });
+                    drop(sent.await.unwrap());
+                })
+            })
+            .collect();
+        while polls.load(Ordering::SeqCst) < COUNT {
+            tokio::task::yield_now().await;
+        }
+        let mut left = COUNT;
+        while left > 0 {
+            let length = to_one.receive().await.unwrap().body.len();
+            left -= usize::from(length > 1_000);
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+        // Each looks twice, and once more where this thread is so slow that its turn lapses.
+        let polls = polls.load(Ordering::SeqCst);
+        assert!(polls < 5 * COUNT / 2, "{polls} looks");
+    })
+    .await;
+}
