@@ -214,7 +214,8 @@ pub const INVITATION_NUMBERS: Range<u32> = 1_000..100_000;
 /// How long a number waits for its guest: long enough to tell it and to install a program.
 pub const INVITATION_TIME_MAX: Duration = Duration::from_secs(600);
 
-/// How long a guest may stay once it was registered.
+/// How long a guest may stay once it was registered, and how long a number is kept once a peer of a user was told whose
+/// it is: transfers by it may take that long, and be gone on with.
 pub const GUEST_TIME_MAX: Duration = Duration::from_secs(3_600);
 
 /// Invitations and guests of one user.

@@ -52,6 +52,9 @@ pub(super) struct Meeting {
     endpoint: Endpoint,
     looks_on_lan: bool,
     way: Way,
+    /// Who has proved to be the sender of the code. It is met again without asking for the number, whose time may be
+    /// over at the server.
+    proved: Option<PeerId>,
     /// The server of this machine's own link does not take its token any more.
     is_link_refused: bool,
 }
@@ -97,6 +100,7 @@ impl Meeting {
                 sender: Sender::OfCode { code, own },
                 looks_on_lan,
                 way,
+                proved: None,
                 is_link_refused: false,
             });
         }
@@ -116,6 +120,7 @@ impl Meeting {
             endpoint: endpoint(key, looks_on_lan, server.map(|server| server.rendezvous))?,
             looks_on_lan,
             way: Way::Lan,
+            proved: None,
             is_link_refused: false,
         })
     }
@@ -154,7 +159,10 @@ impl Meeting {
                 return Ok(peer);
             };
             let (what, pause) = match proof::as_guest(&peer, self.endpoint.id(), code, interrupt) {
-                Ok(()) => return Ok(peer),
+                Ok(()) => {
+                    self.proved = Some(id);
+                    return Ok(peer);
+                }
                 Err(Unproved::Busy) => (
                     "the sender has too much to do at present".to_owned(),
                     TRANSFER_BUSY_PAUSE,
@@ -172,6 +180,13 @@ impl Meeting {
 
     /// Who waits for whoever has the code.
     fn inviter(&mut self, code: &Code, patience: &Patience<'_>) -> Result<PeerId, Problem> {
+        let problem = self.endpoint.rendezvous_problem();
+        let is_refused =
+            self.way == Way::Link && matches!(problem, Some(RendezvousProblem::TokenRefused { .. }));
+        // A link that was taken away meanwhile is left first.
+        if let Some(proved) = self.proved.filter(|_| !is_refused) {
+            return Ok(proved);
+        }
         let found = self.find_inviter(code, patience);
         found.map_err(|problem| match self.is_link_refused {
             true => Problem::new(problem.code(), format!("{problem}. Besides, {LINK_REFUSED}")),
@@ -199,8 +214,8 @@ impl Meeting {
                 }
                 (Way::Guest, Some(RendezvousProblem::TokenRefused { .. })) => {
                     return Err(Problem::permission(format!(
-                        "the server knows no code with the number {number}: it is mistyped, older than ten minutes, or its \
-                         sender has ended; ask the sender for a new one"
+                        "the server knows no code with the number {number}: it is mistyped, older than ten minutes (an hour \
+                         once it was used), or its sender has ended; ask the sender for a new one"
                     )));
                 }
                 (Way::Guest | Way::Link, Some(RendezvousProblem::Forbidden)) => {
@@ -230,8 +245,8 @@ impl Meeting {
                 server::problem(&self.endpoint)
             ),
             (Way::Link, _) => format!(
-                "nobody waits with this code at the server of the link{}: it is mistyped, older than ten minutes, its sender \
-                 has ended, or has the link of another server",
+                "nobody waits with this code at the server of the link{}: it is mistyped, older than ten minutes (an hour \
+                 once it was used), its sender has ended, or has the link of another server",
                 if self.looks_on_lan { ", nor on this network" } else { "" }
             ),
             _ => "nobody on this network waits with this code; is the sender on it, and does `gramway send` still run \

@@ -21,11 +21,7 @@ impl Broken {
             .wait_for_line("waiting for the peer", PROGRAM_LIMIT)
             .unwrap();
         let receiver = ends.receive(&["--timeout", "120"]);
-        let journal = ends.to.join(".noise.gramway-state");
-        // Some chunks, of which each has a record of 40 bytes.
-        wait_until("something has come", PROGRAM_LIMIT, || {
-            fs::metadata(&journal).is_ok_and(|found| found.len() > 200)
-        });
+        wait_for_chunks(&ends.to);
         Self {
             ends,
             sender,
@@ -78,7 +74,44 @@ fn a_sender_that_was_stopped_for_longer_than_its_connection_lives_sends_the_rest
     broken.assert_arrives();
 }
 
-/// FILE-33, FILE-37: Ctrl-C uses no code up, whoever else receives.
+/// Until some chunks have come of what is stored there, of which each has a record of 40 bytes.
+fn wait_for_chunks(to: &Path) {
+    let journal = to.join(".noise.gramway-state");
+    wait_until("something has come", PROGRAM_LIMIT, || {
+        fs::metadata(&journal).is_ok_and(|found| found.len() > 200)
+    });
+}
+
+/// RDV-18: a server that was started again does not know the number, like one where its time is over.
+#[test]
+fn a_receiver_with_a_link_meets_its_sender_again_whose_number_the_server_has_forgotten() {
+    require_root!();
+    let (pair, directory) = (Pair::new(1_500), Directory::create_for_test().unwrap());
+    let (mut server, link) = server(&pair, &directory);
+    let (from, to) = (directory.join("noise"), directory.join("to"));
+    fs::write(&from, pattern(1, 24_000_000)).unwrap();
+    let send = ["send", text(&from), "--rendezvous-file", &link, "--limit", "2M"];
+    let mut sender = start(&pair.server, &directory, "sender", &send);
+    let shown = shown_code(&sender);
+    let receive = ["receive", &shown, "--rendezvous-file", &link, "--no-lan"];
+    let options = ["--to", text(&to), "--timeout", "120"];
+    let receive = [&receive[..], &options].concat();
+    let mut receiver = start(&pair.client, &directory, "receiver", &receive);
+    wait_for_chunks(&to);
+    sender.signal(Signal::STOP);
+    server.kill();
+    server.start_again();
+    wait_until("the receiver connects again", 4 * PROGRAM_LIMIT, || {
+        receiver.stderr().contains("connecting again")
+    });
+    sender.signal(Signal::CONT);
+    let ended = receiver.wait(6 * PROGRAM_LIMIT).unwrap();
+    assert!(ended.success(), "{}", receiver.stderr());
+    assert_done(&mut sender);
+    assert_same(&from, &to.join("noise"));
+}
+
+/// FILE-33, FILE-37, RDV-18: Ctrl-C uses no code up, whoever else receives; of a guest, and of users of the server.
 #[test]
 fn a_receiver_that_is_interrupted_goes_on_by_its_code_beside_another_one() {
     require_root!();
@@ -104,13 +137,13 @@ fn a_receiver_that_is_interrupted_goes_on_by_its_code_beside_another_one() {
         let receive = |number: usize| {
             let to = to(number);
             let receive = ["receive", &codes[number], "--to", text(&to), "--timeout", "60"];
+            let own_link = ["--rendezvous-file", &link];
+            let own_link = if receivers == 1 { &[][..] } else { &own_link };
+            let receive = [&receive, own_link].concat();
             start(&pair.client, &directory, &format!("receiver-{number}"), &receive)
         };
         let mut running: Vec<Process> = (0..receivers).map(receive).collect();
-        let journal = to(0).join(".noise.gramway-state");
-        wait_until("something has come", PROGRAM_LIMIT, || {
-            fs::metadata(&journal).is_ok_and(|found| found.len() > 150)
-        });
+        wait_for_chunks(&to(0));
         running[0].signal(Signal::INT);
         running[0].wait(PROGRAM_LIMIT).unwrap();
         let told = running[0].stderr();

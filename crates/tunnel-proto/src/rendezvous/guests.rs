@@ -54,7 +54,8 @@ struct Invitation {
     inviter: UserId,
     /// The peer that asked for the number.
     inviting_peer: PeerKeyBytes,
-    /// Up to when the number may be used; once it was, up to when the guest may stay.
+    /// Up to when the number may be used; once it was, up to when the guest may stay, or the users' peers that were told
+    /// whose it is may ask again.
     until: Instant,
     user: User,
     /// The guest's peer, once it was registered.
@@ -121,7 +122,7 @@ impl Guests {
     }
 
     /// A user's peer asks for a number; `None` where there are too many, and for guests. Invitations by peers that are
-    /// not there make room (RDV-14).
+    /// not there make room, those of all users where the server has too many (RDV-14).
     pub(super) fn invite(
         &self,
         now: Instant,
@@ -136,6 +137,9 @@ impl Guests {
         table.sweep(now);
         if table.of_inviter(inviter) >= limits::GUESTS_PER_USER_MAX {
             table.end(|invitation| invitation.inviter == inviter && !is_there(&invitation.inviting_peer));
+        }
+        if table.invitations.len() >= limits::GUESTS_MAX {
+            table.end(|invitation| !is_there(&invitation.inviting_peer));
         }
         if table.of_inviter(inviter) >= limits::GUESTS_PER_USER_MAX
             || table.invitations.len() >= limits::GUESTS_MAX
@@ -187,15 +191,29 @@ impl Guests {
         self.table().of(user).map(|invitation| invitation.inviting_peer)
     }
 
-    /// Who asked for this number, for a peer of a user that came by it (RDV-18); nobody is told to guests.
-    pub(super) fn find(&self, now: Instant, user: UserId, number: u32) -> Option<PeerKeyBytes> {
+    /// Who asked for this number and is there, for a peer of a user that came by it (RDV-18); nobody is told to guests.
+    /// Whoever is told may come again for as long as a guest may stay.
+    pub(super) fn find(
+        &self,
+        now: Instant,
+        user: UserId,
+        number: u32,
+        is_there: impl Fn(&PeerKeyBytes) -> bool,
+    ) -> Option<PeerKeyBytes> {
         if is_guest(user) {
             return None;
         }
         let mut table = self.table();
         table.sweep(now);
-        let invitation = table.invitations.get(&number);
-        invitation.map(|invitation| invitation.inviting_peer)
+        let invitation = table.invitations.get_mut(&number)?;
+        if !is_there(&invitation.inviting_peer) {
+            return None;
+        }
+        // A guest stays no longer by what others ask.
+        if invitation.peer.is_none() {
+            invitation.until = now + limits::GUEST_TIME_MAX;
+        }
+        Some(invitation.inviting_peer)
     }
 
     /// Ends what is over.
@@ -259,6 +277,8 @@ impl fmt::Debug for Guests {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const INVITER: UserId = UserId([1; 16]);
@@ -289,6 +309,11 @@ mod tests {
     /// By a peer that is there.
     fn invite(guests: &Guests, now: Instant, inviter: UserId) -> Option<u32> {
         guests.invite(now, inviter, INVITING, |_| true)
+    }
+
+    /// By another user, while who asked for the number is there.
+    fn find(guests: &Guests, now: Instant, number: u32) -> Option<PeerKeyBytes> {
+        guests.find(now, UserId([2; 16]), number, |_| true)
     }
 
     /// RDV-14, RDV-15.
@@ -324,13 +349,44 @@ mod tests {
         // tidy-allow(pure): first instant of virtual time
         let now = Instant::now();
         let (guests, number) = invited(now);
-        let other = UserId([2; 16]);
-        assert_eq!(guests.find(now, other, number), Some(INVITING));
-        assert_eq!(guests.find(now, other, number + 1), None);
+        assert_eq!(find(&guests, now, number), Some(INVITING));
+        assert_eq!(find(&guests, now, number + 1), None);
         let guest = shown(&guests, now, &guest_token(number), 1).expect("users use no number up");
-        assert_eq!(guests.find(now, guest, number), None);
-        let later = now + limits::INVITATION_TIME_MAX;
-        assert_eq!(guests.find(later, other, number), None);
+        assert_eq!(guests.find(now, guest, number, |_| true), None);
+    }
+
+    /// RDV-18: a transfer that began in the number's time may be interrupted behind it.
+    #[test]
+    fn a_user_who_was_told_whose_a_number_is_asks_again_for_as_long_as_a_guest_may_stay() {
+        // tidy-allow(pure): first instant of virtual time
+        let now = Instant::now();
+        let (guests, number) = invited(now);
+        let last = now + limits::INVITATION_TIME_MAX - Duration::from_secs(1);
+        assert_eq!(find(&guests, last, number), Some(INVITING));
+        let again = last + limits::GUEST_TIME_MAX - Duration::from_secs(1);
+        assert_eq!(find(&guests, again, number), Some(INVITING));
+        let over = again + limits::GUEST_TIME_MAX;
+        assert_eq!(find(&guests, over, number), None);
+    }
+
+    /// RDV-18.
+    #[test]
+    fn neither_a_number_of_nobody_who_is_there_nor_a_guests_time_is_lengthened_by_users() {
+        // tidy-allow(pure): first instant of virtual time
+        let now = Instant::now();
+        let (guests, number) = invited(now);
+        assert_eq!(guests.find(now, UserId([2; 16]), number, |_| false), None);
+        let over = now + limits::INVITATION_TIME_MAX;
+        assert_eq!(find(&guests, over, number), None);
+        let number = invite(&guests, over, INVITER).expect("there is room");
+        let guest = shown(&guests, over, &guest_token(number), 1).expect("it is invited");
+        assert!(guests.may_register(over, guest, [2; 32]));
+        let last = over + limits::GUEST_TIME_MAX - Duration::from_secs(1);
+        assert_eq!(find(&guests, last, number), Some(INVITING));
+        assert!(guests.may_register(last, guest, [2; 32]));
+        let over = over + limits::GUEST_TIME_MAX;
+        assert!(!guests.may_register(over, guest, [2; 32]));
+        assert_eq!(find(&guests, over, number), None);
     }
 
     /// RDV-16.
@@ -378,6 +434,10 @@ mod tests {
             assert!(given <= (usize::from(user) + 1) * limits::GUESTS_PER_USER_MAX);
         }
         assert_eq!(given, limits::GUESTS_MAX);
+        // Nobody is ended for another one but who has left.
+        let other = UserId([255; 16]);
+        assert_eq!(guests.invite(now, other, INVITING, |_| true), None);
+        assert!(guests.invite(now, other, INVITING, |_| false).is_some());
         let later = now + limits::INVITATION_TIME_MAX;
         assert!(invite(&guests, later, INVITER).is_some());
     }

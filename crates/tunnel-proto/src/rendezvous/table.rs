@@ -405,8 +405,8 @@ impl Rendezvous {
                 let is_allowed = own.calls.take(now);
                 let user = own.user;
                 let guests = self.0.guests.as_ref().filter(|_| is_allowed);
-                let peer = guests.and_then(|guests| guests.find(now, user, number));
-                let peer = peer.filter(|peer| table.registrations.contains_key(peer));
+                let is_there = |peer: &PeerKeyBytes| table.registrations.contains_key(peer);
+                let peer = guests.and_then(|guests| guests.find(now, user, number, is_there));
                 // Where it takes nothing, it asks too much.
                 let _ = self.tell(&mut table, &ticket.peer, Message::Found { peer });
             }

@@ -220,6 +220,15 @@ fn a_user_finds_who_asked_for_a_number_and_a_guest_does_not() {
             "{client}"
         );
     }
+    // A transfer takes longer than a number waits for its guest.
+    let other = invite(&mut site, 0).expect("there is room");
+    for wait in [Duration::ZERO, 3 * limits::INVITATION_TIME_MAX / 2] {
+        site.world.run(wait);
+        site.heard(1);
+        site.say(1, &[Message::Find { number: other }]);
+        site.run();
+        assert_eq!(site.heard(1), [Message::Found { peer: Some(id(0)) }], "{wait:?}");
+    }
     let now = site.world.now();
     site.client(0).disconnect(now);
     site.world.run(SECOND);
