@@ -79,43 +79,57 @@ impl Codes {
         Turn::Now(slot.code.clone())
     }
 
-    /// Somebody takes part in an exchange about the code with this number. Whether the code may be tried that often:
-    /// who only names the number does not count, nor who has proved to know it before.
-    pub(super) fn count_attempt(&self, number: u32) -> bool {
+    /// Somebody takes part in an exchange about the code with this number. Who only names the number does not count,
+    /// nor who has proved to know it before.
+    ///
+    /// # Errors
+    /// The code was tried too often, or is over for another reason meanwhile.
+    pub(super) fn count_attempt(&self, number: u32) -> Result<(), Unproved> {
         let mut slots = self.slots();
-        let Some(slot) = slots.iter_mut().find(|slot| slot.code.number() == number) else {
-            return false;
-        };
+        let slot = slots.iter_mut().find(|slot| slot.code.number() == number);
+        let slot = slot.ok_or(Unproved::NoCode)?;
         slot.attempts += u32::from(matches!(slot.state, State::Tried(_)));
         if slot.attempts > TRANSFER_ATTEMPTS_MAX {
             slot.state = State::Over(Over::TriedTooOften);
         }
-        !matches!(slot.state, State::Over(_))
+        match slot.state {
+            State::Over(Over::TriedTooOften) => Err(Unproved::TriedTooOften),
+            State::Over(_) => Err(Unproved::NoCode),
+            _ => Ok(()),
+        }
     }
 
-    /// What became of that.
-    pub(super) fn end(&self, number: u32, peer: PeerId, proved: Result<(), Unproved>) {
+    /// What became of that. Whoever has proved to know a code may have what is sent, unless it has had that meanwhile
+    /// by another connection.
+    ///
+    /// # Errors
+    /// It has proved nothing, or has everything.
+    pub(super) fn end(
+        &self,
+        number: u32,
+        peer: PeerId,
+        proved: Result<(), Unproved>,
+    ) -> Result<(), Unproved> {
         let mut slots = self.slots();
         let slot = slots.iter_mut().find(|slot| slot.code.number() == number);
-        let Some(slot) = slot else { return };
-        slot.state = match (proved, slot.state) {
+        let slot = slot.ok_or(Unproved::NoCode)?;
+        slot.state = match (&proved, slot.state) {
+            (_, State::Over(Over::Served)) => return proved.and(Err(Unproved::NoCode)),
             (Ok(()), _) => State::Taken(peer),
             (Err(Unproved::Exchange(ExchangeError::WrongGuess)), _) => State::Over(Over::Guessed),
             // Who leaves before it has confirmed has learned nothing.
             (Err(_), State::Tried(_)) => State::Free,
             (Err(_), state) => state,
         };
+        proved
     }
 
-    /// Whoever had this code has everything, or gets nothing more.
-    pub(super) fn complete(&self, number: u32) {
-        for slot in self
-            .slots()
-            .iter_mut()
-            .filter(|slot| slot.code.number() == number)
-        {
-            slot.state = State::Over(Over::Served);
-        }
+    /// Whoever had this code has everything, or gets nothing more. Whether that was not so before.
+    pub(super) fn complete(&self, number: u32) -> bool {
+        let mut slots = self.slots();
+        let slot = slots.iter_mut().find(|slot| slot.code.number() == number);
+        let served = State::Over(Over::Served);
+        slot.is_some_and(|slot| std::mem::replace(&mut slot.state, served) != served)
     }
 
     /// Their time is over: a code that nobody has proved to know is not valid any more.
@@ -173,6 +187,11 @@ mod tests {
         matches!(codes.begin(number, peer(who)), Turn::Now(code) if code.number() == number)
     }
 
+    /// Its exchange ends so.
+    fn fail(codes: &Codes, number: u32, who: u8, why: Unproved) {
+        assert_eq!(codes.end(number, peer(who), Err(why.clone())), Err(why));
+    }
+
     /// FILE-33.
     #[test]
     fn a_code_is_one_peers_and_tried_by_one_at_a_time() {
@@ -180,13 +199,13 @@ mod tests {
         assert_eq!(codes.begin(4_713, peer(1)), Turn::Never);
         assert!(may_try(&codes, 4_711, 1));
         assert_eq!(codes.begin(4_711, peer(2)), Turn::Later);
-        codes.end(4_711, peer(1), Err(Unproved::Silent));
+        fail(&codes, 4_711, 1, Unproved::Silent);
         assert!(may_try(&codes, 4_711, 2));
-        codes.end(4_711, peer(2), Ok(()));
+        assert_eq!(codes.end(4_711, peer(2), Ok(())), Ok(()));
         assert_eq!(codes.begin(4_711, peer(1)), Turn::Never);
         assert!(may_try(&codes, 4_711, 2));
         // What fails then says nothing of the code.
-        codes.end(4_711, peer(2), Err(Unproved::Silent));
+        fail(&codes, 4_711, 2, Unproved::Silent);
         assert!(may_try(&codes, 4_711, 2));
         assert!(codes.are_free() && codes.are_open());
     }
@@ -196,15 +215,13 @@ mod tests {
     fn a_wrong_guess_ends_a_code_and_leaves_the_others() {
         let codes = codes();
         assert!(may_try(&codes, 4_711, 1));
-        let wrong = Err(Unproved::Exchange(ExchangeError::WrongGuess));
-        codes.end(4_711, peer(1), wrong);
+        fail(&codes, 4_711, 1, Unproved::Exchange(ExchangeError::WrongGuess));
         assert_eq!(codes.begin(4_711, peer(1)), Turn::Never);
         assert!(codes.are_free() && codes.are_over(Over::Guessed));
         assert!(may_try(&codes, 4_712, 1));
-        codes.end(4_712, peer(1), Ok(()));
+        assert_eq!(codes.end(4_712, peer(1), Ok(())), Ok(()));
         assert!(codes.are_open() && !codes.are_free());
-        codes.complete(4_712);
-        assert!(!codes.are_open());
+        assert!(codes.complete(4_712) && !codes.are_open());
         assert_eq!(codes.begin(4_712, peer(1)), Turn::Never);
     }
 
@@ -212,11 +229,31 @@ mod tests {
     fn a_code_that_nobody_proved_to_know_ends_with_its_time() {
         let codes = codes();
         assert!(may_try(&codes, 4_711, 1));
-        codes.end(4_711, peer(1), Ok(()));
+        assert_eq!(codes.end(4_711, peer(1), Ok(())), Ok(()));
+        // In the middle of an exchange, too: nobody has tried that one too often.
+        assert!(may_try(&codes, 4_712, 2));
         codes.expire();
+        assert_eq!(codes.count_attempt(4_712), Err(Unproved::NoCode));
+        fail(&codes, 4_712, 2, Unproved::NoCode);
         assert_eq!(codes.begin(4_712, peer(2)), Turn::Never);
+        assert!(codes.are_over(Over::Expired) && !codes.are_over(Over::TriedTooOften));
         // Whoever has proved it may come again.
         assert!(may_try(&codes, 4_711, 1));
+    }
+
+    /// Its connection broke and it came again, and all that it lacked was that somebody said so.
+    #[test]
+    fn a_receiver_that_has_everything_meanwhile_is_not_served_another_time() {
+        let codes = codes();
+        assert!(may_try(&codes, 4_711, 1));
+        assert_eq!(codes.end(4_711, peer(1), Ok(())), Ok(()));
+        assert!(may_try(&codes, 4_711, 1));
+        assert!(codes.complete(4_711));
+        assert_eq!(codes.end(4_711, peer(1), Ok(())), Err(Unproved::NoCode));
+        assert_eq!(codes.begin(4_711, peer(1)), Turn::Never);
+        assert!(codes.are_over(Over::Served));
+        // One that had proved it before counts once.
+        assert!(!codes.complete(4_711));
     }
 
     #[test]
@@ -225,14 +262,16 @@ mod tests {
         // Who falls silent before it has said more than the number does not count.
         for _ in 0..2 * TRANSFER_ATTEMPTS_MAX {
             assert!(may_try(&codes, 4_711, 1));
-            codes.end(4_711, peer(1), Err(Unproved::Silent));
+            fail(&codes, 4_711, 1, Unproved::Silent);
         }
         for _ in 0..TRANSFER_ATTEMPTS_MAX {
-            assert!(may_try(&codes, 4_711, 1) && codes.count_attempt(4_711));
-            codes.end(4_711, peer(1), Err(Unproved::Silent));
+            assert!(may_try(&codes, 4_711, 1));
+            assert_eq!(codes.count_attempt(4_711), Ok(()));
+            fail(&codes, 4_711, 1, Unproved::Silent);
         }
-        assert!(may_try(&codes, 4_711, 1) && !codes.count_attempt(4_711));
-        codes.end(4_711, peer(1), Err(Unproved::TriedTooOften));
+        assert!(may_try(&codes, 4_711, 1));
+        assert_eq!(codes.count_attempt(4_711), Err(Unproved::TriedTooOften));
+        fail(&codes, 4_711, 1, Unproved::TriedTooOften);
         assert_eq!(codes.begin(4_711, peer(1)), Turn::Never);
         codes.expire();
         assert!(codes.are_over(Over::TriedTooOften));
@@ -243,8 +282,9 @@ mod tests {
     fn whoever_has_proved_to_know_a_code_comes_again_as_often_as_its_network_breaks() {
         let codes = codes();
         for _ in 0..2 * TRANSFER_ATTEMPTS_MAX {
-            assert!(may_try(&codes, 4_711, 1) && codes.count_attempt(4_711));
-            codes.end(4_711, peer(1), Ok(()));
+            assert!(may_try(&codes, 4_711, 1));
+            assert_eq!(codes.count_attempt(4_711), Ok(()));
+            assert_eq!(codes.end(4_711, peer(1), Ok(())), Ok(()));
         }
     }
 }

@@ -82,8 +82,7 @@ pub(super) fn as_host(
         }
     };
     let proved = host(&wait, own, &code, codes, &mut stream);
-    codes.end(number, peer.id(), proved.clone());
-    proved.map(|()| number)
+    codes.end(number, peer.id(), proved).map(|()| number)
 }
 
 fn host(
@@ -105,9 +104,7 @@ fn host(
         if bytes.is_some() && !has_answered {
             has_answered = true;
             stream.until = Instant::now() + TRANSFER_PROOF_TIME_MAX;
-            if !codes.count_attempt(code.number()) {
-                return Err(Unproved::TriedTooOften);
-            }
+            codes.count_attempt(code.number())?;
         }
         let sent = stream.send(bytes);
         match progress {
@@ -267,7 +264,7 @@ mod tests {
             let (host, codes) = (&host, &codes);
             let silent = scope.spawn(move || as_host(&of_stranger, host.id(), codes, &Interrupt::default()));
             while codes.begin(4_711, host.id()) != Turn::Later {
-                codes.end(4_711, host.id(), Err(Unproved::Silent));
+                let _ = codes.end(4_711, host.id(), Err(Unproved::Silent));
                 thread::yield_now();
             }
             assert_eq!(meet(host, codes, &guest, "4711-maple-otter"), [Ok(()), Ok(())]);

@@ -332,10 +332,11 @@ impl Sending {
                 if let Err(problem) = complete(&report) {
                     self.fail(problem);
                 }
-                if let (Some(number), Some(codes)) = (number, &self.codes) {
-                    codes.complete(number);
-                }
-                self.served.fetch_add(1, Ordering::SeqCst);
+                let is_first = match (number, &self.codes) {
+                    (Some(number), Some(codes)) => codes.complete(number),
+                    _ => true,
+                };
+                self.served.fetch_add(usize::from(is_first), Ordering::SeqCst);
             }
             Err(error @ TransferError::Unconfirmed(_)) if self.serving.is_spent() => {
                 let problem = Problem::unavailable(shown(&error));
@@ -385,7 +386,7 @@ impl Sending {
             self.fail(problem);
         }
         match (number, &self.codes) {
-            (Some(number), Some(codes)) => codes.complete(number),
+            (Some(number), Some(codes)) => drop(codes.complete(number)),
             _ => drop(self.served.fetch_add(1, Ordering::SeqCst)),
         }
     }
