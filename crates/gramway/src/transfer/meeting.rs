@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use files_proto::code::{Code, ExchangeError};
@@ -55,6 +56,8 @@ pub(super) struct Meeting {
     /// Who has proved to be the sender of the code. It is met again without asking for the number, whose time may be
     /// over at the server.
     proved: Option<PeerId>,
+    /// What the server relays for this end.
+    allowance: Arc<Mutex<Allowance>>,
     /// The server of this machine's own link does not take its token any more.
     is_link_refused: bool,
 }
@@ -77,6 +80,8 @@ impl Meeting {
     /// The command line is wrong, or this machine's key cannot be read.
     pub(super) fn new(arguments: &ReceiveArguments, server: Option<Server>) -> Result<Self, Problem> {
         let looks_on_lan = !arguments.common.no_lan;
+        let allowance = Allowance::new(arguments.output.is_some(), arguments.list || arguments.dry_run);
+        let allowance = Arc::new(Mutex::new(allowance));
         if let Some(text) = &arguments.code {
             let code: Code = text
                 .parse()
@@ -101,6 +106,7 @@ impl Meeting {
                 looks_on_lan,
                 way,
                 proved: None,
+                allowance,
                 is_link_refused: false,
             });
         }
@@ -121,6 +127,7 @@ impl Meeting {
             looks_on_lan,
             way: Way::Lan,
             proved: None,
+            allowance,
             is_link_refused: false,
         })
     }
@@ -130,9 +137,11 @@ impl Meeting {
         self.endpoint.id()
     }
 
-    /// What the server relays for this end, of which its user is to know.
-    pub(super) fn allowance(&self) -> Allowance {
-        Allowance::new(self.way == Way::Guest)
+    /// What the server relays for this end, of which its user is to know, at the beginning of a connection.
+    pub(super) fn allowance(&self) -> Arc<Mutex<Allowance>> {
+        let mut allowance = self.allowance.lock().unwrap_or_else(PoisonError::into_inner);
+        allowance.begin(self.way == Way::Guest);
+        Arc::clone(&self.allowance)
     }
 
     /// Connects to the sender, which has proved who it is then; tries on until the time is over.

@@ -95,9 +95,10 @@ fn receive(
         let progress = display.progress();
         let _running = interrupt.add(&progress);
         let watch = display.watch(End::Receiver, &progress, {
-            let (mut allowance, display, peer) = (meeting.allowance(), display.clone(), peer.clone());
+            let (allowance, display, peer) = (meeting.allowance(), display.clone(), peer.clone());
             move |snapshot| {
                 let is_relayed = matches!(peer.path(), Some(PeerPath::Relayed(_)));
+                let mut allowance = allowance.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(text) = allowance.look(snapshot, is_relayed, Instant::now()) {
                     display.tell(EventName::Note, &text);
                 }
