@@ -476,15 +476,20 @@ fn ten_receivers_at_once_have_everything_each_by_its_own_code() {
         .iter()
         .enumerate()
         .map(|(number, shown)| {
-            let mut command = pair.client.command(gramway_binary());
+            // The guard would read its standard output.
+            let pipe = directory.join(&format!("pipe-{number}"));
+            assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+            let mut command = pair.client.command("sh");
             command
+                .args(["-c", r#"exec "$@" > "$0""#])
+                .arg(&pipe)
+                .arg(gramway_binary())
                 .args(["receive", shown, "-o", "-", "--timeout", "60", "--state"])
-                .arg(directory.join(&format!("receiver-{number}")))
-                .stdout(std::process::Stdio::piped());
-            let mut receiver = command.spawn().unwrap();
-            let mut stdout = receiver.stdout.take().unwrap();
+                .arg(directory.join(&format!("receiver-{number}")));
+            let receiver = run(command);
             let (begun, all) = (begun.clone(), Arc::clone(&all));
             let reader = thread::spawn(move || {
+                let mut stdout = fs::File::open(pipe).unwrap();
                 let mut bytes = vec![0];
                 stdout.read_exact(&mut bytes).unwrap();
                 begun.send(()).unwrap();
@@ -505,7 +510,7 @@ fn ten_receivers_at_once_have_everything_each_by_its_own_code() {
     for (mut receiver, reader) in receivers {
         let received = reader.join().unwrap();
         assert!(received == sent, "{} bytes", received.len());
-        assert!(receiver.wait().unwrap().success());
+        assert_done(&mut receiver);
     }
     assert_done(&mut sender);
 }
