@@ -50,8 +50,8 @@ pub enum EndpointEvent {
     Unregistered,
     /// The rendezvous relays for the endpoint, which peers reach by that where no direct path leads.
     Relayed,
-    /// The rendezvous relays nothing for the endpoint, which is registered there, or not any more. It is asked again.
-    /// [`crate::Endpoint::relay_problem`] says why.
+    /// The rendezvous relays nothing for the endpoint, which is registered there, or not any more. It is asked again,
+    /// where it does not relay at all with the next registration. [`crate::Endpoint::relay_problem`] says why.
     NotRelayed,
     /// The router leads this address to the endpoint ([`crate::Builder::map_port`]); told again when that changes.
     Mapped {
