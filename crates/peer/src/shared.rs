@@ -27,7 +27,7 @@ use crate::events::{EndpointEvent, News, PeerEvent};
 use crate::face::{Face, side};
 use crate::intake::{Intake, Lane, Submission, cost};
 use crate::lan::Lan;
-use crate::limits::{ACCEPT_QUEUE_MAX, CALLER_PAUSE};
+use crate::limits::ACCEPT_QUEUE_MAX;
 use crate::mapping::MappingProblem;
 use crate::rendezvous::Meetings;
 use crate::transmit::{Caller, socket_options, transmit};
@@ -66,6 +66,8 @@ pub(crate) struct State {
     turns: Turns,
     /// Messages that are being handed over; empty otherwise.
     submissions: Vec<Submission>,
+    /// The last of them came several at a time.
+    comes_in_bursts: bool,
     lane: LaneBounds,
     pub(crate) incoming: VecDeque<PeerKey>,
     /// How many of them may be.
@@ -96,6 +98,9 @@ impl State {
     pub(crate) fn take_in(&mut self, now: Instant, intake: &Intake, woken: &mut Vec<Waker>) {
         let mut submissions = std::mem::take(&mut self.submissions);
         intake.swap(&mut submissions);
+        if !submissions.is_empty() {
+            self.comes_in_bursts = submissions.len() > 1;
+        }
         for submission in submissions.drain(..) {
             self.submit(now, submission, woken);
         }
@@ -607,6 +612,8 @@ impl Shared {
             socket: UdpSocket::adopt(socket.as_fd().try_clone_to_owned()?, &socket_options())?,
             outbox: Outbox::default(),
             sent_at: None,
+            handed_at: None,
+            is_followed: false,
         };
         let state = State {
             peers,
@@ -621,6 +628,7 @@ impl Shared {
             faces: BTreeMap::new(),
             turns: Turns::default(),
             submissions: Vec::new(),
+            comes_in_bursts: false,
             lane,
             incoming: VecDeque::new(),
             accept_queue_max: ACCEPT_QUEUE_MAX,
@@ -672,29 +680,32 @@ impl Shared {
 
     /// There is something to send.
     pub(crate) fn hand_over(&self) {
-        if !(self.waker.is_thread() && self.sleeps.load(Ordering::SeqCst) && self.flush_here()) {
+        if !(self.sleeps.load(Ordering::SeqCst) && self.flush_here()) {
             self.wake_thread();
         }
     }
 
     /// Sends in the place of the sleeping thread, which saves the time until it runs; whether nothing is left for it to
     /// do. What the socket does not take is lost like what the path loses.
+    ///
+    /// A task runs soon, and with all that the caller has sent by then: in its place what comes alone is sent.
     fn flush_here(&self) -> bool {
         let Ok(mut caller) = self.caller.try_lock() else {
             return false;
         };
         let now = Instant::now();
-        if caller.sent_at.is_some_and(|at| now < at + CALLER_PAUSE) {
+        let is_task = !self.waker.is_thread();
+        if is_task && !caller.comes_alone(now) || !caller.may_send(now) {
+            return false;
+        }
+        let mut woken = Vec::new();
+        let mut state = self.lock();
+        if state.is_sent_by_thread() || is_task && state.comes_in_bursts {
             return false;
         }
         caller.sent_at = Some(now);
-        let Caller { socket, outbox, .. } = &mut *caller;
-        let mut woken = Vec::new();
-        let mut state = self.lock();
-        if state.is_sent_by_thread() {
-            return false;
-        }
         state.take_in(now, &self.intake, &mut woken);
+        let Caller { socket, outbox, .. } = &mut *caller;
         let more = state.flush(now, outbox);
         state.take_events(now, &mut woken);
         let is_done = !more && !state.is_due_before_waking();

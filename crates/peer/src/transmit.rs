@@ -6,7 +6,7 @@ use std::time::Instant;
 use packet_io::{DatagramSocket, Outgoing, SocketOptions, UdpSocket, payload_max};
 use peer_proto::{Outbox, is_relayed};
 
-use crate::limits::{RELAYED_PAYLOAD_MAX, SOCKET_BUFFER_BYTES};
+use crate::limits::{CALLER_PAUSE, RELAYED_PAYLOAD_MAX, SOCKET_BUFFER_BYTES};
 
 /// How an endpoint's socket is set up.
 pub(crate) fn socket_options() -> SocketOptions {
@@ -61,4 +61,57 @@ pub(crate) struct Caller {
     pub(crate) outbox: Outbox,
     /// When a call last sent.
     pub(crate) sent_at: Option<Instant>,
+    /// When a call last had something to send.
+    pub(crate) handed_at: Option<Instant>,
+    /// Another call came soon after that one.
+    pub(crate) is_followed: bool,
+}
+
+impl Caller {
+    /// Whether a call may send that comes now: what is sent fast goes better in trains.
+    pub(crate) fn may_send(&self, now: Instant) -> bool {
+        self.sent_at.is_none_or(|at| at + CALLER_PAUSE <= now)
+    }
+
+    /// A call has something to send. Whether calls come one at a time: this one some time after the last one, and that
+    /// one after the one before.
+    pub(crate) fn comes_alone(&mut self, now: Instant) -> bool {
+        let follows = self.handed_at.is_some_and(|at| now < at + CALLER_PAUSE);
+        self.handed_at = Some(now);
+        let was_followed = std::mem::replace(&mut self.is_followed, follows);
+        !follows && !was_followed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Virtual time.
+
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_call_comes_alone_where_neither_it_nor_the_last_one_followed_closely() {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let mut caller = Caller {
+            socket: UdpSocket::bind(address, &socket_options()).unwrap(),
+            outbox: Outbox::default(),
+            sent_at: None,
+            handed_at: None,
+            is_followed: false,
+        };
+        let begin = Instant::now();
+        let mut comes_alone = |microseconds| caller.comes_alone(begin + Duration::from_micros(microseconds));
+        assert!(comes_alone(0));
+        assert!(comes_alone(1_000));
+        // A burst, and the first of the next one.
+        assert!(!comes_alone(1_010));
+        assert!(!comes_alone(1_020));
+        assert!(!comes_alone(3_000));
+        assert!(!comes_alone(3_001));
+        // They come one at a time again.
+        assert!(!comes_alone(5_000));
+        assert!(comes_alone(7_000));
+    }
 }
