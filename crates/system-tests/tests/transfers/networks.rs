@@ -175,7 +175,7 @@ fn a_network_that_drops_tcp_and_then_udp_costs_no_byte() {
         path(&receiver).is_some_and(|path| path.ends_with("relayed by the rendezvous"))
     });
     assert!(
-        receiver.wait(4 * PROGRAM_LIMIT).unwrap().success(),
+        receiver.wait(16 * PROGRAM_LIMIT).unwrap().success(),
         "{}",
         receiver.stderr()
     );
