@@ -214,11 +214,9 @@ impl World {
 
 /// Gives a router its rules, and takes those that it had; the peer is at this address inside.
 pub(crate) fn set_kind(router: &Namespace, kind: Kind, peer: &str, port: u16) {
-    router.nft("flush ruleset").unwrap();
+    // All at once: what passes without rules is remembered by the router, and goes untranslated from then on.
     let script = kind.script(peer, port);
-    if !script.is_empty() {
-        router.nft(&script).unwrap();
-    }
+    router.nft(&format!("flush ruleset\n{script}")).unwrap();
 }
 
 /// Two machines, their interfaces, and the addresses of these with prefix lengths.
