@@ -194,7 +194,9 @@ fn a_relayed_peer_hears_at_once_that_an_endpoint_closes_whichever_of_them_sends_
     world.set_kinds([Open, Open], FIRST_PORT);
     block(&world);
     for sender in 0..2 {
-        let (caller, callee) = (world.peer(0, FIRST_PORT), world.peer(1, FIRST_PORT));
+        // Those of the first round keep their ports for as long as somebody has a handle.
+        let port = FIRST_PORT + sender;
+        let (caller, callee) = (world.peer(0, port), world.peer(1, port));
         let (_, ends) = first_message(&caller, &callee, PROGRAM_LIMIT).unwrap();
         assert!(are_relayed(&ends));
         let [closes, stays] = &ends;
