@@ -43,7 +43,6 @@ mod choice;
 mod control;
 mod destination;
 mod error;
-mod file_systems;
 mod filter;
 pub mod limits;
 mod naming;

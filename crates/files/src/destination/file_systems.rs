@@ -78,7 +78,7 @@ impl FileSystems {
 
     /// The devices that are kept.
     #[cfg(test)]
-    pub(crate) fn devices(&self) -> Vec<u64> {
+    fn devices(&self) -> Vec<u64> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.kept.iter().map(|(device, _)| *device).collect()
     }
@@ -87,9 +87,14 @@ impl FileSystems {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
-    use std::fs::File;
+    use std::collections::BTreeSet;
+    use std::fs::{self, File};
+    use std::os::unix::fs::MetadataExt;
+    use std::path::{Path, PathBuf};
 
     use super::*;
+    use crate::destination::Destination;
+    use crate::destination::tests::destination;
 
     thread_local! {
         /// Devices that were put on disk.
@@ -158,5 +163,45 @@ mod tests {
         systems.wrote(&other.1);
         assert!(systems.sync().is_err());
         assert_eq!(SYNCED.take(), [other.0]);
+    }
+
+    /// FILE-42: the directory of shared memory is a file system of its own nearly everywhere.
+    #[test]
+    fn what_is_mounted_below_a_destination_is_put_on_disk_as_well() {
+        let (directory, destination) = destination();
+        let device = |path: &Path| fs::metadata(path).unwrap().dev();
+        let here = device(directory.path());
+        destination.create(Path::new("file")).unwrap();
+        assert_eq!(destination.file_systems.devices(), [here]);
+        let Ok(mounted) = tempfile::tempdir_in("/dev/shm") else {
+            eprintln!("skipped: nothing can be made in /dev/shm");
+            return;
+        };
+        let below = |path: PathBuf| path.strip_prefix("/").unwrap().to_owned();
+        let all = [device(Path::new("/")), device(mounted.path()), here];
+        let knows = |destination: &Destination, devices: &[u64]| {
+            let known = BTreeSet::from_iter(destination.file_systems.devices());
+            assert_eq!(known, BTreeSet::from_iter(devices.iter().copied()));
+        };
+        let root = Destination::open(Path::new("/")).unwrap();
+        let (made, part) = (
+            below(mounted.path().join("made")),
+            below(directory.path().join("to/part")),
+        );
+        root.make_directory(&made, 0o755).unwrap();
+        knows(&root, &all[..2]);
+        root.create(&part).unwrap();
+        knows(&root, &all);
+        root.sync().unwrap();
+        // A directory and a file that were there, and a part that is gone on with.
+        let again = Destination::open(Path::new("/")).unwrap();
+        knows(&again, &all[..1]);
+        again.finish_directory(&made, None, 0).unwrap();
+        knows(&again, &all[..2]);
+        again.adopt(&part, 0o600, 0, &[]).unwrap();
+        knows(&again, &all);
+        let more = Destination::open(Path::new("/")).unwrap();
+        more.claim(&part).unwrap();
+        knows(&more, &[all[0], all[2]]);
     }
 }

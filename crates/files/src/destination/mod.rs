@@ -3,96 +3,40 @@
 //!
 //! Paths are relative and consist of names that `files-proto` has made safe; what is wrong with them all the same is
 //! an error of the kernel.
+//!
+//! Here are names: directories and files are opened, made, listed, renamed and removed. [`existing`] is what is found
+//! at one, [`links`] makes symbolic links, [`finishing`] gives modes, times and attributes, and [`file_systems`] knows
+//! what has to be put on disk.
+
+mod existing;
+mod file_systems;
+mod finishing;
+mod links;
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use files_proto::Attribute;
-use files_proto::plan::same_time;
 use rustix::fs::{
-    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, StatxAttributes,
-    StatxFlags, Timespec, Timestamps, accessat, fchmod, fstat, futimens, linkat, mkdirat, openat2,
-    readlinkat, renameat, renameat_with, statat, statx, symlinkat, unlinkat, utimensat,
+    Access, AtFlags, CWD, Dir, Mode, OFlags, RenameFlags, ResolveFlags, accessat, fstat, linkat, mkdirat,
+    openat2, renameat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 
-use crate::attributes;
-use crate::file_systems::FileSystems;
 use crate::limits::DIRECTORIES_OPEN_MAX;
 use crate::naming;
 use crate::processor::umask;
 use crate::room::Room;
 
-/// What is at a path already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Existing {
-    pub(crate) kind: Kind,
-    pub(crate) size: u64,
-    /// Nanoseconds since 1970.
-    pub(crate) modified: i64,
-    /// Permission bits.
-    pub(crate) mode: u32,
-    /// What tells it from all other files; `None` where it may have several names.
-    pub(crate) identity: Option<u64>,
-}
-
-/// Of something in a file system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    File,
-    Directory,
-    Symlink,
-    Other,
-}
-
-impl Existing {
-    pub(crate) fn new(stat: &Stat) -> Self {
-        let kind = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Kind::File,
-            FileType::Directory => Kind::Directory,
-            FileType::Symlink => Kind::Symlink,
-            _ => Kind::Other,
-        };
-        let nanoseconds = i64::try_from(stat.st_mtime_nsec).unwrap_or(0);
-        Self {
-            kind,
-            size: u64::try_from(stat.st_size).unwrap_or(0),
-            modified: stat
-                .st_mtime
-                .saturating_mul(1_000_000_000)
-                .saturating_add(nanoseconds),
-            mode: stat.st_mode & 0o7777,
-            identity: (stat.st_nlink <= 1).then(|| identity(stat)),
-        }
-    }
-}
-
-/// Inodes are numbered on each device.
-fn identity(stat: &Stat) -> u64 {
-    stat.st_dev.rotate_left(40) ^ stat.st_ino
-}
-
-/// What tells an open file from all others.
-pub(crate) fn identity_of(file: &File) -> Option<u64> {
-    fstat(file).ok().map(|stat| identity(&stat))
-}
-
-/// Mode of a directory that is not done, where its own would keep its owner from filling it (FILE-38). The sticky bit
-/// is of no use where nobody else may write, so that directories of users do not have this mode.
-const UNFINISHED_MODE: u32 = 0o1700;
-
-/// Bits that the owner of a directory needs to fill it.
-const OWNER_BITS: u32 = 0o700;
-
-/// Bits that the owner of a part needs to go on with it.
-const PART_BITS: u32 = 0o600;
+pub(crate) use existing::{Existing, Kind, identity_of};
+use file_systems::FileSystems;
+pub(crate) use finishing::times;
 
 /// A directory to write to.
 pub(crate) struct Destination {
@@ -216,11 +160,11 @@ impl Destination {
     /// finished. Its final mode comes with [`Self::finish_directory`], because files must be put into it meanwhile.
     pub(crate) fn make_directory(&self, path: &Path, mode: u32) -> io::Result<bool> {
         let (directory, name) = self.parent(path)?;
-        let mode = match mode & OWNER_BITS {
-            OWNER_BITS => mode & 0o777,
-            _ => UNFINISHED_MODE,
-        };
-        match mkdirat(&directory, name, Mode::from_raw_mode(mode)) {
+        match mkdirat(
+            &directory,
+            name,
+            Mode::from_raw_mode(finishing::mode_until_done(mode)),
+        ) {
             Err(Errno::EXIST) => {
                 let directory = match self.directory(path) {
                     // The same error as for a file; a link is another thing to people.
@@ -229,9 +173,7 @@ impl Destination {
                     }
                     other => other?,
                 };
-                let mode = fstat(directory)?.st_mode;
-                // It may have its group from the directory that it is in.
-                Ok(mode & 0o5777 == UNFINISHED_MODE)
+                Ok(finishing::is_unfinished(fstat(directory)?.st_mode))
             }
             Err(error) => Err(error.into()),
             Ok(()) => {
@@ -337,13 +279,6 @@ impl Destination {
         }
     }
 
-    /// Where a link leads.
-    pub(crate) fn read_link(&self, path: &Path) -> io::Result<OsString> {
-        let (directory, name) = self.parent(path)?;
-        let target = readlinkat(&directory, name, Vec::new())?;
-        Ok(OsString::from_vec(target.into_bytes()))
-    }
-
     /// Gives a file or link another name, in place of what has it.
     pub(crate) fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let (from_directory, from_name) = self.parent(from)?;
@@ -372,61 +307,6 @@ impl Destination {
         Ok(())
     }
 
-    /// Mode, within what the user allows, and time of what is open. No file becomes one that runs as its owner.
-    pub(crate) fn finish(&self, file: BorrowedFd<'_>, mode: u32, modified: i64) -> io::Result<()> {
-        fchmod(file, Mode::from_raw_mode(self.permissions(mode)))?;
-        Ok(futimens(file, &times(modified))?)
-    }
-
-    /// The same of a part, which its owner can open as long as it is one: [`Self::restrict`] does the rest.
-    pub(crate) fn finish_part(&self, part: BorrowedFd<'_>, mode: u32, modified: i64) -> io::Result<()> {
-        let mode = self.permissions(mode) | PART_BITS;
-        fchmod(part, Mode::from_raw_mode(mode))?;
-        Ok(futimens(part, &times(modified))?)
-    }
-
-    /// Takes from a part that has its place what only a part needs. After a kill in between, [`Self::adopt`] does so.
-    pub(crate) fn restrict(&self, file: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
-        let mode = self.permissions(mode);
-        match mode & PART_BITS {
-            PART_BITS => Ok(()),
-            _ => Ok(fchmod(file, Mode::from_raw_mode(mode))?),
-        }
-    }
-
-    fn permissions(&self, mode: u32) -> u32 {
-        mode & 0o777 & !self.umask
-    }
-
-    /// Gives a file that has the offered bytes what it lacks of the mode, within what the user allows, the time and the
-    /// attributes that are offered.
-    pub(crate) fn adopt(
-        &self,
-        path: &Path,
-        mode: u32,
-        modified: i64,
-        attributes: &[Attribute],
-    ) -> io::Result<()> {
-        let Some(found) = self.existing(path)?.filter(|found| found.kind == Kind::File) else {
-            return Ok(());
-        };
-        self.file_systems.wrote(&self.parent(path)?.0);
-        let mode = self.permissions(mode);
-        let (has_mode, has_time) = (found.mode & 0o777 == mode, same_time(found.modified, modified));
-        if has_mode && has_time && attributes.is_empty() {
-            return Ok(());
-        }
-        let file = self.read(path)?;
-        self.attribute(&file, attributes);
-        if !has_mode {
-            fchmod(&file, Mode::from_raw_mode(mode))?;
-        }
-        if !has_time {
-            futimens(&file, &times(modified))?;
-        }
-        Ok(())
-    }
-
     /// Where it is, as the user named it.
     pub(crate) fn path(&self) -> &Path {
         &self.path
@@ -445,81 +325,6 @@ impl Destination {
             other => Ok(other?),
         }
     }
-
-    /// Makes a symbolic link, beside the place and renamed into it, so that it takes the place of a file or link, or a
-    /// free place alone.
-    ///
-    /// # Errors
-    /// [`io::ErrorKind::Unsupported`]: the file system has none.
-    pub(crate) fn symlink(
-        &self,
-        target: &OsStr,
-        path: &Path,
-        beside: &Path,
-        modified: i64,
-        replaces: bool,
-    ) -> io::Result<()> {
-        self.remove(beside)?;
-        let (directory, name) = self.parent(beside)?;
-        symlinkat(target, &directory, name)
-            .map_err(|error| why_without_link(error, || is_immutable(&directory)))?;
-        // File systems without times of links are no reason to have no link.
-        let _ = utimensat(&directory, name, &times(modified), AtFlags::SYMLINK_NOFOLLOW);
-        let renamed = match replaces {
-            true => self.rename(beside, path),
-            false => self.rename_into_free(beside, path),
-        };
-        if renamed.is_err() {
-            let _ = self.remove(beside);
-        }
-        renamed
-    }
-
-    /// Gives a directory extended attributes, before a mode that may forbid it.
-    pub(crate) fn give_attributes(&self, path: &Path, attributes: &[Attribute]) -> io::Result<()> {
-        self.attribute(&*self.directory(path)?, attributes);
-        Ok(())
-    }
-
-    /// Gives a file or directory extended attributes, as far as it takes them.
-    pub(crate) fn attribute(&self, file: impl AsFd, attributes: &[Attribute]) {
-        if !attributes::apply(file, attributes) {
-            self.without_attributes.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Files and directories that did not take all their extended attributes.
-    pub(crate) fn without_attributes(&self) -> u64 {
-        self.without_attributes.load(Ordering::Relaxed)
-    }
-
-    /// Mode, where it is to get one, and time of a directory, once everything is in it.
-    pub(crate) fn finish_directory(&self, path: &Path, mode: Option<u32>, modified: i64) -> io::Result<()> {
-        let directory = self.directory(path)?;
-        self.file_systems.wrote(&directory);
-        self.forget(path);
-        match mode {
-            Some(mode) => self.finish(directory.as_fd(), mode, modified),
-            None => Ok(futimens(&directory, &times(modified))?),
-        }
-    }
-}
-
-/// Why a link cannot be made in a directory.
-fn why_without_link(error: Errno, is_immutable: impl Fn() -> bool) -> io::Error {
-    match error {
-        Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS if !is_immutable() => {
-            let text = "the destination's file system has no symbolic links";
-            io::Error::new(io::ErrorKind::Unsupported, text)
-        }
-        other => other.into(),
-    }
-}
-
-/// Whether nothing can be made in a directory because somebody has said so.
-fn is_immutable(directory: &OwnedFd) -> bool {
-    let stat = statx(directory, "", AtFlags::EMPTY_PATH, StatxFlags::empty());
-    stat.is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::IMMUTABLE))
 }
 
 fn may_write(directory: &OwnedFd) -> io::Result<()> {
@@ -527,31 +332,16 @@ fn may_write(directory: &OwnedFd) -> io::Result<()> {
     Ok(accessat(directory, ".", access, AtFlags::empty())?)
 }
 
-pub(crate) fn times(modified: i64) -> Timestamps {
-    let modified = Timespec {
-        tv_sec: modified.div_euclid(1_000_000_000),
-        tv_nsec: modified.rem_euclid(1_000_000_000),
-    };
-    let omitted = Timespec {
-        tv_sec: 0,
-        tv_nsec: rustix::fs::UTIME_OMIT,
-    };
-    Timestamps {
-        last_access: omitted,
-        last_modification: modified,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
     use std::fs;
     use std::io::Write;
-    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::symlink;
 
     use super::*;
 
-    fn destination() -> (tempfile::TempDir, Destination) {
+    pub(super) fn destination() -> (tempfile::TempDir, Destination) {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("to")).unwrap();
         let destination = Destination::open(&directory.path().join("to")).unwrap();
@@ -613,55 +403,6 @@ mod tests {
     }
 
     #[test]
-    fn a_file_gets_mode_and_time_and_no_rights_of_its_owner() {
-        let (directory, destination) = destination();
-        let mut file = destination.create(Path::new("part")).unwrap();
-        let path = directory.path().join("to/part");
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
-        file.write_all(b"bytes").unwrap();
-        destination.finish(file.as_fd(), 0o4755, -1_500_000_000).unwrap();
-        destination.rename(Path::new("part"), Path::new("done")).unwrap();
-        let existing = destination.existing(Path::new("done")).unwrap().unwrap();
-        assert_eq!((existing.kind, existing.size), (Kind::File, 5));
-        assert_eq!(
-            (existing.mode, existing.modified),
-            (0o755 & !umask(), -1_500_000_000)
-        );
-        assert_eq!(destination.existing(Path::new("part")).unwrap(), None);
-        assert_eq!(destination.existing(Path::new("no/such")).unwrap(), None);
-    }
-
-    /// FILE-38.
-    #[test]
-    fn a_directory_that_its_owner_could_not_fill_is_known_for_unfinished_until_it_is_done() {
-        let (directory, destination) = destination();
-        let mode = |name: &str| {
-            let found = fs::metadata(directory.path().join("to").join(name)).unwrap();
-            found.permissions().mode() & 0o7777
-        };
-        let sealed = Path::new("sealed");
-        assert!(destination.make_directory(sealed, 0o555).unwrap());
-        assert_eq!(mode("sealed"), UNFINISHED_MODE);
-        // Killed here; also where the source has another mode by then.
-        assert!(destination.make_directory(sealed, 0o755).unwrap());
-        assert!(destination.make_directory(sealed, 0o555).unwrap());
-        destination.finish_directory(sealed, Some(0o555), 0).unwrap();
-        assert_eq!(mode("sealed"), 0o555 & !umask());
-        assert!(!destination.make_directory(sealed, 0o555).unwrap());
-        // Directories of users.
-        for (name, own) in [("private", 0o700), ("shared", 0o1777), ("common", 0o3770)] {
-            let path = directory.path().join("to").join(name);
-            fs::create_dir(&path).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(own)).unwrap();
-            assert!(
-                !destination.make_directory(Path::new(name), 0o555).unwrap(),
-                "{name}"
-            );
-            assert_eq!(mode(name), own, "{name}");
-        }
-    }
-
-    #[test]
     fn a_file_without_a_name_gets_one_where_nothing_is() {
         let (directory, destination) = destination();
         let to = directory.path().join("to");
@@ -681,46 +422,6 @@ mod tests {
         assert!(destination.create_unnamed(Path::new("../name")).is_err());
     }
 
-    /// FILE-42: the directory of shared memory is a file system of its own nearly everywhere.
-    #[test]
-    fn what_is_mounted_below_a_destination_is_put_on_disk_as_well() {
-        let (directory, destination) = destination();
-        let device = |path: &Path| fs::metadata(path).unwrap().dev();
-        let here = device(directory.path());
-        destination.create(Path::new("file")).unwrap();
-        assert_eq!(destination.file_systems.devices(), [here]);
-        let Ok(mounted) = tempfile::tempdir_in("/dev/shm") else {
-            eprintln!("skipped: nothing can be made in /dev/shm");
-            return;
-        };
-        let below = |path: PathBuf| path.strip_prefix("/").unwrap().to_owned();
-        let all = [device(Path::new("/")), device(mounted.path()), here];
-        let knows = |destination: &Destination, devices: &[u64]| {
-            let known = BTreeSet::from_iter(destination.file_systems.devices());
-            assert_eq!(known, BTreeSet::from_iter(devices.iter().copied()));
-        };
-        let root = Destination::open(Path::new("/")).unwrap();
-        let (made, part) = (
-            below(mounted.path().join("made")),
-            below(directory.path().join("to/part")),
-        );
-        root.make_directory(&made, 0o755).unwrap();
-        knows(&root, &all[..2]);
-        root.create(&part).unwrap();
-        knows(&root, &all);
-        root.sync().unwrap();
-        // A directory and a file that were there, and a part that is gone on with.
-        let again = Destination::open(Path::new("/")).unwrap();
-        knows(&again, &all[..1]);
-        again.finish_directory(&made, None, 0).unwrap();
-        knows(&again, &all[..2]);
-        again.adopt(&part, 0o600, 0, &[]).unwrap();
-        knows(&again, &all);
-        let more = Destination::open(Path::new("/")).unwrap();
-        more.claim(&part).unwrap();
-        knows(&more, &[all[0], all[2]]);
-    }
-
     #[test]
     fn a_pipe_or_directory_in_the_place_of_a_file_is_an_error_and_nobody_waits() {
         let (directory, destination) = destination();
@@ -730,62 +431,6 @@ mod tests {
             assert!(destination.read(path).is_err());
             assert!(destination.write(path).is_err());
             assert!(destination.create(path).is_err());
-        }
-    }
-
-    #[test]
-    fn a_link_takes_the_place_of_a_file_and_is_not_followed() {
-        let (directory, destination) = destination();
-        fs::write(directory.path().join("to/name"), "old").unwrap();
-        let (path, beside) = (Path::new("name"), Path::new(".name.part"));
-        destination
-            .symlink(OsStr::new("elsewhere"), path, beside, 5_000_000_000, true)
-            .unwrap();
-        let existing = destination.existing(path).unwrap().unwrap();
-        assert_eq!((existing.kind, existing.modified), (Kind::Symlink, 5_000_000_000));
-        assert_eq!(
-            fs::read_link(directory.path().join("to/name")).unwrap(),
-            Path::new("elsewhere")
-        );
-        // What was made in its place meanwhile stays.
-        let refused = destination.symlink(OsStr::new("other"), path, beside, 0, false);
-        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
-        assert_eq!(destination.read_link(path).unwrap(), "elsewhere");
-        assert_eq!(fs::read_dir(directory.path().join("to")).unwrap().count(), 1);
-        let free = Path::new("free");
-        destination
-            .symlink(OsStr::new("other"), free, beside, 0, false)
-            .unwrap();
-        assert_eq!(destination.read_link(free).unwrap(), "other");
-    }
-
-    /// As FAT and exFAT have none.
-    #[test]
-    fn a_file_system_without_links_is_told_as_that() {
-        let kind = |error, is_immutable| why_without_link(error, || is_immutable).kind();
-        for error in [Errno::PERM, Errno::OPNOTSUPP, Errno::NOSYS] {
-            assert_eq!(kind(error, false), io::ErrorKind::Unsupported);
-        }
-        // Somebody has said that nothing is made there, or it is another error.
-        assert_eq!(kind(Errno::PERM, true), io::ErrorKind::PermissionDenied);
-        assert_eq!(kind(Errno::ACCESS, false), io::ErrorKind::PermissionDenied);
-        assert_eq!(kind(Errno::NOSPC, false), io::ErrorKind::StorageFull);
-        // The kernel's own say so, where they are mounted and this user may try.
-        for path in ["/dev/pts", "/sys", "/dev/mqueue"] {
-            let link = Path::new(path).join("gramway-test-link");
-            match symlinkat("nowhere", CWD, &link) {
-                Err(Errno::PERM) => {}
-                Err(_) => continue,
-                // Something else is mounted there.
-                Ok(()) => {
-                    fs::remove_file(&link).unwrap();
-                    continue;
-                }
-            }
-            let destination = Destination::open(Path::new(path)).unwrap();
-            let (name, beside) = (Path::new("gramway-test"), Path::new("gramway-test-link"));
-            let error = destination.symlink(OsStr::new("nowhere"), name, beside, 0, false);
-            assert_eq!(error.unwrap_err().kind(), io::ErrorKind::Unsupported, "{path}");
         }
     }
 }
