@@ -127,48 +127,13 @@ pub(crate) struct Promise {
     disk_bytes_min: u64,
     /// Bytes of what it replaces.
     replaced: u64,
-    /// Bytes of its former part, as long as that is to stay until the file has its place.
-    former: u64,
     number: Option<u64>,
 }
 
 impl Promise {
-    /// While it is being written: bytes by which it grows the disk, and those that are free again at its end.
-    fn change(&self) -> (u64, u64) {
-        let freed = self.replaced.saturating_add(self.former);
-        (self.disk_bytes_min.saturating_sub(freed), freed)
-    }
-
     /// Counts as long as the destination, without a handle to keep: of a file that only is looked at.
     pub(crate) fn keep(mut self) {
         self.bytes = 0;
-    }
-
-    /// The former part does not stay: it gives way to the file's own once that is begun.
-    pub(crate) fn replace_former(&mut self) {
-        self.former = 0;
-    }
-
-    /// Has `remove` remove the former part, before the file has its place: what is free by that is the file's.
-    pub(crate) fn remove_former(&mut self, remove: impl FnOnce()) {
-        // Nobody looks between both.
-        let mut devices = self.room.devices();
-        remove();
-        self.former = 0;
-        let (growth, freed) = self.change();
-        let device = devices.entry(self.device).or_default();
-        match self.number {
-            Some(number) => {
-                if let Some(written) = device.written.get_mut(&number) {
-                    (written.growth, written.freed) = (growth, freed);
-                }
-            }
-            None => {
-                device.waiting_bytes = device.waiting_bytes.saturating_sub(self.bytes);
-                device.waiting_bytes = device.waiting_bytes.saturating_add(growth);
-                self.bytes = growth;
-            }
-        }
     }
 
     /// Somebody writes its part: what is in it already needs no room.
@@ -179,10 +144,9 @@ impl Promise {
             device.waiting_bytes = device.waiting_bytes.saturating_sub(self.bytes);
             device.numbers += 1;
             self.number = Some(device.numbers);
-            let (growth, freed) = self.change();
             let written = Written {
-                growth,
-                freed,
+                growth: self.disk_bytes_min.saturating_sub(self.replaced),
+                freed: self.replaced,
                 part: Arc::downgrade(part),
             };
             device.written.insert(device.numbers, written);
@@ -208,8 +172,6 @@ impl Drop for Promise {
 pub(crate) struct There<'a> {
     /// Its part, which it goes on with or takes the place of.
     pub(crate) part: Option<&'a File>,
-    /// Whether that part stays beside the file's own, because its chunks are taken.
-    pub(crate) is_former: bool,
     /// Whether it replaces what is in its place.
     pub(crate) is_replaced: bool,
 }
@@ -243,7 +205,6 @@ impl Destination {
             return Ok(None);
         }
         let part = there.part.map_or(0, bytes_of);
-        let former = if there.is_former { part } else { 0 };
         let replaced = match path.file_name().filter(|_| there.is_replaced) {
             Some(name) => statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)
                 .ok()
@@ -278,7 +239,6 @@ impl Destination {
             bytes,
             disk_bytes_min,
             replaced,
-            former,
             number: None,
         }))
     }
@@ -418,17 +378,15 @@ pub(crate) mod tests {
         assert_eq!(promised(&destination), -freed, "it is closed, and about to end");
         drop(file);
         assert_eq!(promised(&destination), 0);
-        // The part of the file as it was.
-        let part = destination.write(Path::new("part")).unwrap();
-        let former = There {
+        // A part that is gone on with, also where the file was another one then.
+        let part = Arc::new(destination.write(Path::new("part")).unwrap());
+        let kept = There {
             part: Some(&part),
-            is_former: true,
             is_replaced: false,
         };
-        let mut file = check("file", former, 4 << 20);
+        let mut file = check("file", kept, 4 << 20);
         assert_eq!(promised(&destination), (4 << 20) - there);
-        // It gives way to the file's own.
-        file.replace_former();
+        file.begin(&part);
         assert_eq!(promised(&destination), (4 << 20) - there);
         drop(file);
         assert_eq!(promised(&destination), 0);
@@ -453,48 +411,6 @@ pub(crate) mod tests {
             ..Room::default()
         });
         destination
-    }
-
-    #[test]
-    fn what_a_former_part_leaves_is_promised_to_its_file() {
-        let directory = tempfile::tempdir().unwrap();
-        let destination = with_free(&directory);
-        let mut part = destination.create_part(Path::new("part")).unwrap();
-        io::Write::write_all(&mut part, &vec![1; 8 << 20]).unwrap();
-        part.sync_all().unwrap();
-        let there = bytes_of(&part);
-        let former = || There {
-            part: Some(&part),
-            is_former: true,
-            is_replaced: false,
-        };
-        let check = |name: &str, there| destination.check_room(Path::new(name), there, 8 << 20);
-        for is_begun in [true, false] {
-            FREE.set(1 << 20);
-            let mut file = check("file", former()).unwrap().unwrap();
-            let own = Arc::new(tempfile::tempfile().unwrap());
-            if is_begun {
-                file.begin(&own);
-            }
-            assert!(check("other", There::default()).is_err());
-            file.remove_former(|| FREE.set((1 << 20) + there));
-            assert_eq!(promised(&destination), 8 << 20);
-            let refused = check("other", There::default()).map(|_| ()).unwrap_err();
-            assert!(refused.to_string().contains("other files that come"), "{refused}");
-            drop(file);
-            assert_eq!(promised(&destination), 0);
-            assert!(check("other", There::default()).is_ok());
-        }
-        // One that could not be renamed gives way to the file's own.
-        FREE.set(1 << 20);
-        let mut file = check("file", former()).unwrap().unwrap();
-        file.replace_former();
-        assert!(check("other", There::default()).is_err());
-        FREE.set((1 << 20) + there);
-        let own = Arc::new(tempfile::tempfile().unwrap());
-        file.begin(&own);
-        assert_eq!(promised(&destination), 8 << 20);
-        assert!(check("other", There::default()).is_err());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use files_proto::EntryId;
 use files_proto::content::{Address, chunk_address, chunk_length};
 use files_proto::limits::CHUNK_BYTES;
 
-use super::file::{Incoming, Progressed};
+use super::file::{Former, Incoming, Progressed};
 use super::shared::{Receiving, reason_of, sentence};
 use crate::destination::Destination;
 use crate::progress::{Counter, DamagedAt, Event, Would};
@@ -30,9 +30,10 @@ pub(super) enum Question {
     /// Which chunks are in another file here.
     Chunks {
         file: Arc<Incoming>,
-        /// The file that may have them.
+        /// The file that may have what its part does not.
         candidate: Candidate,
-        /// Whether what is in the part is read, and held against the addresses, before it counts.
+        /// Whether what is in the part is read, and held against the addresses, before it counts; of the file as it
+        /// was that is so in any case.
         checks_part: bool,
     },
     /// Which chunks are missing, without taking any.
@@ -65,8 +66,6 @@ pub(super) enum Candidate {
     Replaced,
     /// In one elsewhere, which stays.
     Elsewhere(PathBuf),
-    /// In the part of the file as it was, which is of no use afterwards.
-    Former(PathBuf),
     /// Nowhere else: only what is in the part, or what its journal says of it, is to be held against the addresses.
     Nowhere,
 }
@@ -90,14 +89,9 @@ impl Receiving {
                 candidate,
                 checks_part,
             } => {
-                let counted = file.forget_others(&asked.addresses).and_then(|()| {
-                    if *checks_part {
-                        self.check_part(file, &asked.addresses)?;
-                    }
-                    self.count_there(file);
-                    Ok(())
-                });
-                match counted {
+                match self.keep_of_part(file, *checks_part, &asked.addresses) {
+                    // It is for the next transfer to find out.
+                    Ok(()) if self.is_over() => {}
                     Ok(()) => self.take_chunks(destination, file, candidate, &asked.addresses),
                     Err(error) => self.fail_file(file, reason_of(&error), &sentence(&error), true),
                 }
@@ -171,6 +165,41 @@ impl Receiving {
         missing
     }
 
+    /// Finds out what of a part is the file's, forgets the rest, and counts it.
+    fn keep_of_part(&self, file: &Incoming, checks_part: bool, addresses: &[Address]) -> io::Result<()> {
+        if let Some(former) = file.former()? {
+            let there = self.of_former(&former, file.target.size.unwrap_or(0), addresses);
+            if self.is_over() {
+                return Ok(());
+            }
+            file.go_on_with(former, &there)?;
+        } else {
+            file.forget_others(addresses)?;
+            if checks_part {
+                self.check_part(file, addresses)?;
+            }
+        }
+        self.count_there(file);
+        Ok(())
+    }
+
+    /// Reads the part of a file as it was, and which chunks of it have these addresses.
+    fn of_former(&self, former: &Former, size: u64, addresses: &[Address]) -> Vec<(u64, Address)> {
+        let mut bytes = vec![0; usize::try_from(size.min(CHUNK_BYTES)).unwrap_or(0)];
+        let is_only = addresses.len() == 1;
+        let mut there = Vec::new();
+        for (index, address) in (0..).zip(addresses) {
+            if self.is_over() {
+                break;
+            }
+            let bytes = &mut bytes[..usize::try_from(chunk_length(size, index)).unwrap_or(0)];
+            if self.is_there(&former.file, index, address, is_only, bytes) {
+                there.push((index, *address));
+            }
+        }
+        there
+    }
+
     /// Reads what is in a part, forgets what the disk has damaged of it, and tells that (FILE-26).
     fn check_part(&self, file: &Incoming, addresses: &[Address]) -> io::Result<()> {
         let Some(part) = file.open()? else { return Ok(()) };
@@ -219,7 +248,7 @@ impl Receiving {
         let size = file.target.size.unwrap_or(0);
         let from = match candidate {
             Candidate::Replaced => destination.read(&file.target.path).ok(),
-            Candidate::Elsewhere(path) | Candidate::Former(path) => destination.read(path).ok(),
+            Candidate::Elsewhere(path) => destination.read(path).ok(),
             Candidate::Nowhere => None,
         };
         if let Some(from) = from {
@@ -247,9 +276,6 @@ impl Receiving {
                     }
                 }
             }
-        }
-        if let Candidate::Former(path) = candidate {
-            file.remove_former(path);
         }
         self.end_comparison(file);
         self.want(file);

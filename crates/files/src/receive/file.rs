@@ -1,12 +1,14 @@
 //! A file that is being received: its part beside the place, what has come of it, and its end. Several threads write
 //! chunks of it at once; only what is known of it is locked.
 
+mod former;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use files_proto::content::{Address, Root, RootBuilder, chunk_count, chunk_length};
@@ -15,6 +17,8 @@ use files_proto::plan;
 use files_proto::record::{Chunk, Piece};
 use files_proto::{Attribute, EntryId, FailReason, Ranges};
 use rustix::fs::FallocateFlags;
+
+pub(super) use former::Former;
 
 use super::journal_file::JournalFile;
 use super::ordered::Ordered;
@@ -67,6 +71,9 @@ pub(super) struct Part {
 enum Opened {
     #[default]
     NotYet,
+    /// What is beside the place came of the file as it was: nobody writes it before it is known what of it is this
+    /// file's.
+    Former,
     Open(Arc<File>),
     /// It is complete, or has failed: a thread that comes late does not make another one. What was open is claimed
     /// until it has its place.
@@ -83,6 +90,18 @@ impl Part {
         }
     }
 
+    /// That of the file as it was, which is gone on with where it did not change.
+    pub(super) fn former(destination: &Arc<Destination>) -> Self {
+        Self {
+            open: Mutex::new(Opened::Former),
+            ..Self::new(destination, None)
+        }
+    }
+
+    fn opened(&self) -> MutexGuard<'_, Opened> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// With the room that it was promised.
     pub(super) fn with_room(self, room: Option<Promise>) -> Self {
         Self {
@@ -96,15 +115,6 @@ impl Part {
         let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(room) = &mut *room {
             room.begin(file);
-        }
-    }
-
-    /// Has `remove` remove the former part, which its chunks were taken from.
-    fn remove_former(&self, remove: impl FnOnce()) {
-        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *room {
-            Some(room) => room.remove_former(remove),
-            None => remove(),
         }
     }
 
@@ -162,18 +172,10 @@ impl Incoming {
     /// With these chunks in it already.
     pub(super) fn new(target: Target, output: Output, known: &BTreeMap<u64, Address>) -> Self {
         let mut state = State::default();
-        if !known.is_empty() {
-            state.make_room(target.size);
-        }
-        for (index, address) in known {
-            if let Some(place) = usize::try_from(*index)
-                .ok()
-                .and_then(|index| state.addresses.get_mut(index))
-            {
-                *place = Some(*address);
-                state.have.insert(*index..*index + 1);
-            }
-        }
+        state.know(
+            target.size,
+            known.iter().map(|(index, address)| (*index, *address)),
+        );
         Self {
             target,
             output,
@@ -187,10 +189,15 @@ impl Incoming {
 
     /// The part, open, with its journal.
     fn file(&self, part: &Part) -> io::Result<Arc<File>> {
-        let mut open = part.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = part.opened();
         match &*open {
             Opened::Open(file) => return Ok(Arc::clone(file)),
-            Opened::Closed(_) => return Err(io::Error::other("the file has come to its end")),
+            Opened::Closed(_) => return Err(ended()),
+            Opened::Former => {
+                return Err(io::Error::other(
+                    "what of the file did not change is not known yet",
+                ));
+            }
             Opened::NotYet => {}
         }
         let Target {
@@ -293,6 +300,10 @@ impl Incoming {
             return Err(StoreError::Broken(
                 "a chunk has another length than its pipe has there",
             ));
+        }
+        if self.is_undecided() {
+            // Nobody has wanted it.
+            return Ok(Progressed::Known);
         }
         let mut state = self.state();
         if state.have.contains(index) {
@@ -431,14 +442,6 @@ impl Incoming {
         state.progressed()
     }
 
-    /// Removes the file's former part, of which there is no more to take: what it took is the file's.
-    pub(super) fn remove_former(&self, former: &Path) {
-        if let Output::Part(part) = &self.output {
-            // It lies there otherwise, by a name that tells what it is.
-            part.remove_former(|| drop(part.destination.remove(former)));
-        }
-    }
-
     /// Forgets chunks that have another address than the sender's.
     pub(super) fn forget_others(&self, addresses: &[Address]) -> io::Result<()> {
         let state = self.state();
@@ -491,7 +494,7 @@ impl Incoming {
         let Output::Part(part) = &self.output else {
             return false;
         };
-        let open = part.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = part.opened();
         matches!(&*open, Opened::Open(_))
     }
 
@@ -522,7 +525,7 @@ impl Incoming {
         let Output::Part(part) = &self.output else {
             return Ok(());
         };
-        let open = part.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let open = part.opened().clone();
         let Opened::Open(file) = open else {
             return Ok(());
         };
@@ -562,8 +565,7 @@ impl Incoming {
                 part.destination.attribute(&*file, &target.attributes);
                 part.destination
                     .finish_part(file.as_fd(), target.mode, target.modified)?;
-                *part.open.lock().unwrap_or_else(PoisonError::into_inner) =
-                    Opened::Closed(Some(Arc::clone(&file)));
+                *part.opened() = Opened::Closed(Some(Arc::clone(&file)));
                 if self.state().journal.is_some() {
                     // What has this name, size and time later is taken for complete. A disk tells of failures here.
                     file.sync_data().inspect_err(|_| self.distrust())?;
@@ -574,7 +576,7 @@ impl Incoming {
                 part.destination.restrict(file.as_fd(), target.mode)?;
                 part.end_room();
                 // Others may hold this for long: what is open, and claimed, ends here.
-                *part.open.lock().unwrap_or_else(PoisonError::into_inner) = Opened::Closed(None);
+                *part.opened() = Opened::Closed(None);
                 let journal = self.state().journal.take();
                 // The part's name is free, and by now another receive may have one there.
                 journal.map_or(Ok(()), |journal| {
@@ -588,10 +590,14 @@ impl Incoming {
     /// A file that failed: its part is left where a later transfer can go on with it.
     pub(super) fn abandon(&self, reason: FailReason) {
         let Output::Part(part) = &self.output else { return };
-        let mut open = part.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = part.opened();
         let opened = std::mem::replace(&mut *open, Opened::Closed(None));
         drop(open);
         part.end_room();
+        if matches!(opened, Opened::Former) {
+            // A later transfer finds what came of the file as it was.
+            return;
+        }
         let has_journal = self.state().journal.take().is_some() || part.kept_journal_bytes.is_some();
         let mut state = self.state();
         // Each chunk is what it is to be, and all of them are not: nobody knows which.
@@ -638,6 +644,20 @@ impl State {
         Ok(self.progressed())
     }
 
+    /// These chunks, of a file of this size, are in its part.
+    fn know(&mut self, size: Option<u64>, chunks: impl Iterator<Item = (u64, Address)>) {
+        for (index, address) in chunks {
+            if self.addresses.is_empty() {
+                self.make_room(size);
+            }
+            let place = usize::try_from(index).ok();
+            if let Some(place) = place.and_then(|place| self.addresses.get_mut(place)) {
+                *place = Some(address);
+                self.have.insert(index..index + 1);
+            }
+        }
+    }
+
     /// Whether these are the chunks that are there.
     fn knows(&self, chunks: &BTreeMap<u64, Address>) -> bool {
         let known = |(index, address): (&u64, &Address)| {
@@ -679,6 +699,11 @@ impl State {
         }
         builder.root(count)
     }
+}
+
+/// What a thread that comes late hears.
+fn ended() -> io::Error {
+    io::Error::other("the file has come to its end")
 }
 
 /// How many chunks of a file of this size may come damaged.

@@ -113,6 +113,32 @@ impl JournalFile {
         self.file.sync_data()
     }
 
+    /// The source has changed. Of all that is in the part, these chunks are its own and on the disk; the disk knows
+    /// before others are overwritten (FILE-27).
+    pub(super) fn change_source(
+        &mut self,
+        size: u64,
+        modified_ns: i64,
+        there: &[(u64, Address)],
+    ) -> io::Result<()> {
+        let header = Record::Header(Header {
+            size,
+            modified_ns,
+            boot: boot_id(),
+        });
+        let chunks = there.iter().map(|(index, address)| Record::Chunk {
+            index: *index,
+            address: *address,
+        });
+        let records: Vec<Record> = [header]
+            .into_iter()
+            .chain(chunks)
+            .chain([Record::Synced])
+            .collect();
+        self.append(&records)?;
+        self.file.sync_data()
+    }
+
     /// The disk is asked to take the part.
     pub(super) fn begin_sync(&mut self) {
         self.meanwhile = Some(Vec::new());

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use files_proto::content::{chunk_address, chunk_count, chunk_length};
 use files_proto::journal::Journal;
 use files_proto::limits::CHUNK_BYTES;
-use files_proto::name::{PARTIAL_SUFFIX, partial_names};
+use files_proto::name::partial_names;
 use files_proto::plan::{self, Resume};
 
 use super::file::Target;
@@ -63,14 +63,6 @@ fn has_unsynced(part: &File, size: u64, journal: &Journal, progress: &Progress) 
         part.read_exact_at(bytes, index * CHUNK_BYTES).is_ok()
             && journal.chunks.get(index) == Some(&chunk_address(*index, only, bytes))
     })
-}
-
-/// The name of a part that is of use once more: one that no other part has, because it would be that of a name that is
-/// reserved (FILE-20).
-pub(super) fn former(part: &Path) -> PathBuf {
-    let mut name = part.file_name().unwrap_or_default().to_owned();
-    name.push(PARTIAL_SUFFIX);
-    part.with_file_name(name)
 }
 
 /// The paths of a part and its journal.

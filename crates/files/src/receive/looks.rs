@@ -77,7 +77,6 @@ impl Planner<'_> {
         };
         let there = There {
             part: part.as_ref(),
-            is_former: matches!(kept, Kept::Other) && candidate.is_none(),
             is_replaced: matches!(would, Would::Overwrite),
         };
         let room = destination.check_room(&path, there, entry.disk_bytes_min.min(size))?;
@@ -92,8 +91,7 @@ impl Planner<'_> {
                 known = journal.chunks;
                 candidate.into_iter().collect()
             }
-            Kept::Same { .. } => [target.part].into_iter().chain(candidate).collect(),
-            Kept::Other => vec![candidate.unwrap_or(target.part)],
+            Kept::Same { .. } | Kept::Other => [target.part].into_iter().chain(candidate).collect(),
             Kept::Nothing => candidate
                 .or_else(|| self.elsewhere.find(destination, size, entry.modified_ns))
                 .into_iter()

@@ -20,7 +20,7 @@ use super::conflicts::Unsure;
 use super::elsewhere::Elsewhere;
 use super::file::{Incoming, Output, Part, Target};
 use super::found::existing;
-use super::kept::{Kept, beside, former, kept};
+use super::kept::{Kept, beside, kept};
 use super::looks::is_renamed;
 use super::ordered::Ordered;
 use super::place::{Place, Tried};
@@ -400,13 +400,12 @@ impl Planner<'_> {
         };
         let there = There {
             part: claimed.as_ref(),
-            is_former: matches!(kept, Kept::Other) && candidate.is_none(),
             is_replaced: target.replaces,
         };
-        let mut room = destination.check_room(path, there, entry.disk_bytes_min.min(entry.size()))?;
+        let room = destination.check_room(path, there, entry.disk_bytes_min.min(entry.size()))?;
         let mut kept_journal_bytes = None;
         let mut known = BTreeMap::new();
-        let mut checks_part = false;
+        let (mut checks_part, mut is_former) = (false, false);
         match kept {
             Kept::Same { journal, is_damaged } => {
                 kept_journal_bytes = Some(journal.valid_bytes);
@@ -418,29 +417,24 @@ impl Planner<'_> {
                     candidate = candidate.or(Some(Candidate::Nowhere));
                 }
             }
-            Kept::Other if candidate.is_none() => {
-                // The source has changed since: what did not change is in the part of then.
-                let former = former(&target.part);
-                destination.remove(&target.journal)?;
-                match destination.rename(&target.part, &former) {
-                    Ok(()) => candidate = Some(Candidate::Former(former)),
-                    // A name that is too long: then all of it comes again.
-                    Err(_) => {
-                        if let Some(room) = &mut room {
-                            room.replace_former();
-                        }
-                    }
-                }
+            // The source has changed since: what did not change is in the part of then.
+            Kept::Other => {
+                is_former = true;
+                candidate = candidate.or(Some(Candidate::Nowhere));
             }
             Kept::Nothing if candidate.is_none() => {
                 let found = self.elsewhere.find(destination, entry.size(), entry.modified_ns);
                 candidate = found.map(Candidate::Elsewhere);
             }
-            Kept::Other | Kept::Nothing => {}
+            Kept::Nothing => {}
         }
         // The thread that writes the first chunk claims it again.
         drop(claimed);
-        let part = Part::new(destination, kept_journal_bytes).with_room(room);
+        let part = match is_former {
+            true => Part::former(destination),
+            false => Part::new(destination, kept_journal_bytes),
+        };
+        let part = part.with_room(room);
         let file = Arc::new(Incoming::new(target, Output::Part(part), &known));
         match candidate {
             Some(candidate) if file.target.size.is_some() => {

@@ -136,8 +136,27 @@ pub(crate) fn receive_with(
     let to = directory.path().join("to");
     fs::create_dir(&to).unwrap();
     let options = prepare(&to);
+    let received = receive_by(&options, progress, lie);
+    let outside = fs::read_dir(directory.path()).unwrap().count();
+    assert_eq!(outside, 1, "nothing is made beside the destination");
+    (received, names_in(&to))
+}
+
+/// What lies in a directory.
+pub(crate) fn names_in(directory: &Path) -> Vec<String> {
+    let names = fs::read_dir(directory).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+    names.collect()
+}
+
+/// Runs a receiver with these options against a lying sender.
+pub(crate) fn receive_by(
+    options: &ReceiveOptions,
+    progress: &Progress,
+    lie: impl FnOnce(&mut Liar, &Peer) + Send,
+) -> Result<Report, TransferError> {
     let (to_receiver, to_sender) = pair();
-    let received = thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(move || {
             let (writer, reader) = wait(to_receiver.open(0)).unwrap();
             let mut liar = Liar {
@@ -149,13 +168,8 @@ pub(crate) fn receive_with(
             // Until the receiver has seen it.
             wait_for(LIMIT, to_receiver.closed()).expect("it ends the connection");
         });
-        files::receive(&to_sender, &options, progress)
-    });
-    let outside = fs::read_dir(directory.path()).unwrap().count();
-    assert_eq!(outside, 1, "nothing is made beside the destination");
-    let names = fs::read_dir(&to).unwrap();
-    let names = names.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
-    (received, names.collect())
+        files::receive(&to_sender, options, progress)
+    })
 }
 
 pub(crate) fn send_to(lie: impl FnOnce(&mut Liar) + Send) -> Result<Report, TransferError> {

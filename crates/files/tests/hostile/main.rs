@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed step of a test fails the test")]
 
 mod carriers;
+mod changed;
 #[path = "../common/mod.rs"]
 mod common;
 mod damage;

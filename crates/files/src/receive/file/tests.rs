@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
 use files_proto::content::chunk_address;
+use files_proto::journal::{Journal, Reader};
 
 use super::*;
 use crate::room::There;
@@ -241,8 +243,6 @@ fn a_file_that_was_made_in_the_place_meanwhile_stays() {
 
 #[test]
 fn room_is_made_for_what_comes_and_holes_stay_holes() {
-    use std::os::unix::fs::MetadataExt;
-
     let directory = tempfile::tempdir().unwrap();
     let destination = Arc::new(Destination::open(directory.path()).unwrap());
     let output = Output::Part(Part::new(&destination, None));
@@ -269,27 +269,93 @@ fn room_is_made_for_what_comes_and_holes_stay_holes() {
     assert_eq!(chunks_on_disk(), 1);
 }
 
-#[test]
-fn what_a_former_part_took_is_the_files_once_that_part_is_removed() {
-    let directory = tempfile::tempdir().unwrap();
-    let destination = Arc::new(with_free(&directory));
-    FREE.set(1 << 20);
-    let path = Path::new(".former");
-    let mut former = destination.create_part(path).unwrap();
-    former.write_all(&vec![7; 2 << 20]).unwrap();
-    former.sync_all().unwrap();
+/// Two chunks of a file of three are on the disk.
+fn leave_part(destination: &Arc<Destination>, bytes: &[u8]) {
+    let output = Output::Part(Part::new(destination, None));
+    let file = Incoming::new(target(3 << 20), output, &BTreeMap::new());
+    for index in [0, 1] {
+        file.store(&chunk(index, bytes), bytes).unwrap();
+    }
+    file.sync_for_good().unwrap();
+}
+
+/// The file has this size by now, and another time.
+fn changed(destination: &Arc<Destination>, size: u64) -> Incoming {
+    let kept = destination.write(Path::new(".part")).unwrap();
     let there = There {
-        part: Some(&former),
-        is_former: true,
+        part: Some(&kept),
         is_replaced: false,
     };
-    let room = destination.check_room(Path::new("file"), there, 2 << 20).unwrap();
-    let output = Output::Part(Part::new(&destination, None).with_room(room));
-    let file = Incoming::new(target(2 << 20), output, &BTreeMap::new());
-    assert_eq!(promised(&destination), 0);
-    file.remove_former(path);
-    assert_eq!(promised(&destination), 2 << 20);
-    assert!(!directory.path().join(path).exists());
-    file.abandon(FailReason::NoSpace);
-    assert_eq!(promised(&destination), 0);
+    let room = destination.check_room(Path::new("file"), there, size).unwrap();
+    let target = Target {
+        modified: 6,
+        ..target(size)
+    };
+    let output = Output::Part(Part::former(destination).with_room(room));
+    Incoming::new(target, output, &BTreeMap::new())
+}
+
+/// FILE-29, FILE-35.
+#[test]
+fn what_came_of_a_file_as_it_was_stays_until_it_is_known_what_of_it_is_the_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let destination = Arc::new(Destination::open(directory.path()).unwrap());
+    let read = |name: &str| fs::read(directory.path().join(name)).unwrap();
+    let (bytes, other) = (vec![7; CHUNK_BYTES as usize], vec![8; CHUNK_BYTES as usize]);
+    leave_part(&destination, &bytes);
+    let (part, journal) = (read(".part"), read(".journal"));
+    let file = changed(&destination, 2 << 20);
+    // Nobody has wanted it.
+    let early = file.store(&chunk(1, &other), &other).unwrap();
+    assert_eq!((early, file.has(1)), (Progressed::Known, false));
+    file.sync().unwrap();
+    file.abandon(FailReason::Changed);
+    let read_by_one = changed(&destination, 2 << 20);
+    let former = read_by_one.former().unwrap().unwrap();
+    assert!(destination.claim(Path::new(".part")).is_err(), "it is being read");
+    read_by_one.abandon(FailReason::Changed);
+    assert!(read_by_one.go_on_with(former, &[]).is_err());
+    assert!((read(".part"), read(".journal")) == (part, journal));
+    // Somebody has removed it.
+    let file = changed(&destination, 2 << 20);
+    fs::remove_file(directory.path().join(".part")).unwrap();
+    assert!(file.former().unwrap().is_none());
+    assert_eq!(file.store(&chunk(1, &other), &other).unwrap(), Progressed::More);
+    assert_eq!(file.missing(), Ranges::from_range(0..1));
+}
+
+/// FILE-27, FILE-29: it takes its room once.
+#[test]
+fn what_did_not_change_is_gone_on_with_in_its_place_and_outlives_the_machine() {
+    // It has become shorter, stayed as long, become longer.
+    for count in 2..=4 {
+        let directory = tempfile::tempdir().unwrap();
+        let destination = Arc::new(with_free(&directory));
+        FREE.set(2 << 20);
+        let read = |name: &str| fs::read(directory.path().join(name)).unwrap();
+        let (bytes, other) = (vec![7; CHUNK_BYTES as usize], vec![8; CHUNK_BYTES as usize]);
+        leave_part(&destination, &bytes);
+        let blocks = || fs::metadata(directory.path().join(".part")).unwrap().blocks();
+        let blocks_before = blocks();
+        let file = changed(&destination, count * CHUNK_BYTES);
+        let former = file.former().unwrap().unwrap();
+        file.go_on_with(former, &[(0, chunk(0, &bytes).address)]).unwrap();
+        assert!(blocks() <= blocks_before);
+        assert!(promised(&destination) <= i128::from((count - 2) * CHUNK_BYTES));
+        // After another start of the machine, at this moment.
+        let mut reader = Reader::new([9; 16]);
+        reader.push(&read(".journal"));
+        let Journal { header, chunks, .. } = reader.finish().unwrap();
+        assert_eq!((header.size, header.modified_ns), (count * CHUNK_BYTES, 6));
+        assert_eq!(chunks.into_keys().collect::<Vec<u64>>(), [0]);
+        assert_eq!(file.missing(), Ranges::from_range(1..count));
+        for index in 1..count {
+            file.store(&chunk(index, &other), &other).unwrap();
+        }
+        assert_eq!(file.complete_by_itself(), Progressed::Complete);
+        file.place(|_| ()).unwrap();
+        let expected = [bytes, other.repeat(count as usize - 1)].concat();
+        assert!(read("file") == expected);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
 }
