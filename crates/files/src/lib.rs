@@ -43,6 +43,7 @@ mod choice;
 mod control;
 mod destination;
 mod error;
+mod file_system_kinds;
 mod filter;
 pub mod limits;
 mod naming;

@@ -14,16 +14,8 @@ use rustix::fs::{AtFlags, Mode, OFlags, fstat, fstatfs, futimens, ioctl_getflags
 use rustix::io::Errno;
 
 use crate::destination::{self, Destination, Existing};
+use crate::file_system_kinds;
 use crate::limits::MOUNTS_MAX;
-
-/// File systems of Windows, by what statfs(2) calls them: FAT, exFAT, NTFS and shares of SMB.
-const WINDOWS_FILE_SYSTEMS: [u32; 5] = [0x4d44, 0x2011_bab0, 0x7366_746e, 0xff53_4d42, 0xfe53_4d42];
-
-/// The one that never folds: Btrfs.
-const EXACT_FILE_SYSTEM: u32 = 0x9123_683e;
-
-/// File systems whose directories tell by a flag: ext4 (and ext2 and ext3, which have none), F2FS, tmpfs.
-const TELLING_FILE_SYSTEMS: [u32; 3] = [0xef53, 0xf2f5_2010, 0x0102_1994];
 
 /// The flag of directories whose names are folded (`FS_CASEFOLD_FL`).
 const FOLDS: u32 = 0x4000_0000;
@@ -44,8 +36,8 @@ impl Destination {
         let Ok(system) = fstatfs(&directory) else {
             return Rules::default();
         };
-        let magic = u32::try_from(system.f_type & 0xffff_ffff).unwrap_or(0);
-        if TELLING_FILE_SYSTEMS.contains(&magic) {
+        let kind = file_system_kinds::kind(&system);
+        if file_system_kinds::tells_by_flag(kind) {
             let folds = ioctl_getflags(&directory).is_ok_and(|flags| flags.bits() & FOLDS != 0);
             return Rules {
                 ignores_case: folds,
@@ -53,10 +45,10 @@ impl Destination {
                 windows: false,
             };
         }
-        if magic == EXACT_FILE_SYSTEM {
+        if file_system_kinds::never_folds(kind) {
             return Rules::default();
         }
-        let is_windows = WINDOWS_FILE_SYSTEMS.contains(&magic);
+        let is_windows = file_system_kinds::is_of_windows(kind);
         let known = Rules {
             ignores_case: is_windows,
             ignores_composition: false,

@@ -3,8 +3,8 @@
 //! come as well: of each, what it takes still is promised to it until it has its place or fails. What a file replaces
 //! is free again then, and counts for others.
 //!
-//! Where a file system may compress, files take less than their bytes, and nobody knows how much: there each has to fit
-//! alone, and who comes beside it does not count.
+//! Where a file system may compress, or is not known not to, files may take less than their bytes, and nobody knows how
+//! much: there each has to fit alone, and who comes beside it does not count.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,21 +17,7 @@ use rustix::fs::{AtFlags, StatxFlags, fstat, fstatfs, fstatvfs, statat, statx};
 use rustix::process::geteuid;
 
 use crate::destination::Destination;
-
-/// File systems that may compress, by what statfs(2) calls them: Btrfs, ZFS, bcachefs, F2FS and NTFS; and those behind
-/// which such a one may be: FUSE's, NFS, shares of SMB and 9P.
-const COMPRESSING_FILE_SYSTEMS: [u32; 10] = [
-    0x9123_683e,
-    0x2fc1_2fc1,
-    0xca45_1a4e,
-    0xf2f5_2010,
-    0x7366_746e,
-    0x6573_5546,
-    0x6969,
-    0xff53_4d42,
-    0xfe53_4d42,
-    0x0102_1997,
-];
+use crate::file_system_kinds::{adds_up, kind};
 
 /// What is promised, by device.
 pub(crate) struct Room {
@@ -71,14 +57,8 @@ fn look(directory: &OwnedFd) -> Option<Space> {
     Some(Space {
         device: stat.st_dev,
         free: blocks.saturating_mul(system.f_frsize),
-        adds_up: fstatfs(directory)
-            .is_ok_and(|system| u32::try_from(system.f_type & 0xffff_ffff).is_ok_and(adds_up)),
+        adds_up: fstatfs(directory).is_ok_and(|system| adds_up(kind(&system))),
     })
-}
-
-/// Whether files on a file system of this kind take the sum of their bytes.
-fn adds_up(kind: u32) -> bool {
-    !COMPRESSING_FILE_SYSTEMS.contains(&kind)
 }
 
 #[derive(Default)]
@@ -415,13 +395,17 @@ pub(crate) mod tests {
 
     #[test]
     fn where_a_file_system_may_compress_each_file_has_to_fit_alone() {
-        for (kind, sum) in [
-            (0xef53, true),
-            (0x0102_1994, true),
-            (0x5846_5342, true),
-            (0x9123_683e, false),
+        use crate::file_system_kinds::{BTRFS, CIFS, EXFAT, EXT, F2FS, FAT, NTFS, SMB2, TMPFS, XFS};
+
+        let (overlay, fuse, nfs, zfs) = (0x794c_7630, 0x6573_5546, 0x6969, 0x2fc1_2fc1);
+        let (ubifs, jffs2, unknown) = (0x2405_1905, 0x72b6, 7);
+        for kind in [EXT, XFS, TMPFS, FAT, EXFAT] {
+            assert!(adds_up(kind), "{kind:x}");
+        }
+        for kind in [
+            BTRFS, F2FS, NTFS, CIFS, SMB2, overlay, fuse, nfs, zfs, ubifs, jffs2, unknown,
         ] {
-            assert_eq!(adds_up(kind), sum, "{kind:x}");
+            assert!(!adds_up(kind), "{kind:x}");
         }
         let directory = tempfile::tempdir().unwrap();
         let destination = with_free(&directory);

@@ -6,6 +6,9 @@ mod changed;
 #[path = "../common/mod.rs"]
 mod common;
 mod damage;
+#[path = "../../src/file_system_kinds.rs"]
+#[expect(dead_code, reason = "what is known of names is not asked for here")]
+mod file_system_kinds;
 mod floods;
 mod later;
 mod liar;
