@@ -211,7 +211,7 @@ pub const RELAY_ANSWERS_MAX: usize = 2 * RELAY_CONTEXTS_PER_SOCKET_MAX;
 /// Numbers of invitations: at most five digits, for people to type, and none with so few that it looks unfinished.
 pub const INVITATION_NUMBERS: Range<u32> = 1_000..100_000;
 
-/// How long a number waits for its guest: long enough to tell it and to install a program.
+/// How long a number lets a guest in: long enough to tell it and to install a program.
 pub const INVITATION_TIME_MAX: Duration = Duration::from_secs(600);
 
 /// How long a guest may stay once it was registered, and how long a number is kept once a peer of a user was told whose

@@ -54,12 +54,21 @@ struct Invitation {
     inviter: UserId,
     /// The peer that asked for the number.
     inviting_peer: PeerKeyBytes,
-    /// Up to when the number may be used; once it was, up to when the guest may stay, or the users' peers that were told
+    /// Up to when the number lets a guest in that was not registered.
+    open_until: Instant,
+    /// Up to when the number is known: once it was used, up to when the guest may stay, or users' peers that were told
     /// whose it is may ask again.
     until: Instant,
     user: User,
     /// The guest's peer, once it was registered.
     peer: Option<PeerKeyBytes>,
+}
+
+impl Invitation {
+    /// Whether its guest may be here: a number that was not used is open for its own time, whoever asks for it.
+    fn is_open(&self, now: Instant) -> bool {
+        self.peer.is_some() || now < self.open_until
+    }
 }
 
 impl Guests {
@@ -97,7 +106,8 @@ impl Guests {
         let invitation = number
             .parse()
             .ok()
-            .and_then(|number: u32| table.invitations.get(&number));
+            .and_then(|number: u32| table.invitations.get(&number))
+            .filter(|invitation| invitation.is_open(now));
         let Some(invitation) = invitation else {
             table.guesses.count(now, remote.ip());
             return Some(Decision::Refused);
@@ -154,10 +164,12 @@ impl Guests {
         };
         let user = User::new(id);
         user.set_rate(Some(limits::GUEST_BITS_PER_SECOND));
+        let open_until = now + limits::INVITATION_TIME_MAX;
         let invitation = Invitation {
             inviter,
             inviting_peer: peer,
-            until: now + limits::INVITATION_TIME_MAX,
+            open_until,
+            until: open_until,
             user,
             peer: None,
         };
@@ -172,7 +184,7 @@ impl Guests {
         }
         let mut table = self.table();
         table.sweep(now);
-        let Some(invitation) = table.of(user) else {
+        let Some(invitation) = table.of(user).filter(|invitation| invitation.is_open(now)) else {
             return false;
         };
         let is_first = invitation.peer.is_none();
@@ -209,7 +221,7 @@ impl Guests {
         if !is_there(&invitation.inviting_peer) {
             return None;
         }
-        // A guest stays no longer by what others ask.
+        // A guest stays no longer by what others ask, and none comes later.
         if invitation.peer.is_none() {
             invitation.until = now + limits::GUEST_TIME_MAX;
         }
@@ -253,8 +265,12 @@ impl Table {
         all.filter(|invitation| invitation.inviter == inviter).count()
     }
 
+    /// Ends what is over, and excludes guests that have not registered in time of numbers that users' peers may still
+    /// ask for.
     fn sweep(&mut self, now: Instant) {
         self.end(|invitation| invitation.until <= now);
+        let late = self.invitations.values().filter(|kept| !kept.is_open(now));
+        late.for_each(|kept| kept.user.exclude(Some(Exclusion::Expired)));
     }
 
     /// Ends those invitations, and excludes their guests.
@@ -367,6 +383,38 @@ mod tests {
         assert_eq!(find(&guests, again, number), Some(INVITING));
         let over = again + limits::GUEST_TIME_MAX;
         assert_eq!(find(&guests, over, number), None);
+    }
+
+    /// RDV-14, RDV-18: who guesses has no longer for a number that users ask for again and again.
+    #[test]
+    fn a_number_that_users_ask_for_lets_guests_in_for_no_longer_and_keeps_none_that_has_not_registered() {
+        // tidy-allow(pure): first instant of virtual time
+        let now = Instant::now();
+        let (guests, number) = invited(now);
+        let other = invite(&guests, now, INVITER).expect("there is room");
+        let last = now + limits::INVITATION_TIME_MAX - Duration::from_secs(1);
+        let is_excluded = |number: u32| {
+            let table = guests.table();
+            table.invitations[&number].user.exclusion().is_some()
+        };
+        // One has come and not registered, the other one has.
+        let guest = shown(&guests, last, &guest_token(number), 1).expect("it is invited");
+        let registered = shown(&guests, last, &guest_token(other), 1).expect("it is invited");
+        for number in [number, other] {
+            assert_eq!(find(&guests, last, number), Some(INVITING));
+        }
+        assert!(guests.may_register(last, registered, [2; 32]));
+        guests.sweep(last);
+        assert!(!is_excluded(number));
+        let over = now + limits::INVITATION_TIME_MAX;
+        guests.sweep(over);
+        assert!(is_excluded(number) && !is_excluded(other));
+        assert_eq!(shown(&guests, over, &guest_token(number), 2), None);
+        assert!(!guests.may_register(over, guest, [3; 32]));
+        assert_eq!(shown(&guests, over, &guest_token(other), 2), Some(registered));
+        assert_eq!(find(&guests, over, number), Some(INVITING));
+        // Nor does it by another question.
+        assert_eq!(shown(&guests, over, &guest_token(number), 2), None);
     }
 
     /// RDV-18.
