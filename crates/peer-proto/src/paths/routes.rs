@@ -150,6 +150,11 @@ impl Routes {
         route.is_some_and(|route| matches!(route.owner, Owner::Closing(_)))
     }
 
+    /// The peer whose connection has several paths and this nominal address.
+    pub(crate) fn tracked_at(&self, nominal: SocketAddr) -> Option<usize> {
+        self.routes.get(&nominal)?.owner.peer()
+    }
+
     /// Its nominal address has changed, at which it is from here on; whose had that one.
     pub(crate) fn rename(&mut self, index: usize, former: SocketAddr, nominal: SocketAddr) -> Option<usize> {
         self.routes.remove(&former);

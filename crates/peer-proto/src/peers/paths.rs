@@ -22,17 +22,35 @@ impl Peers {
         self.peers.get_mut(index)?.as_deref_mut()?.paths.as_deref_mut()
     }
 
-    /// A connection has come about, or its address has changed: no other one has a path there.
+    /// A connection has come about: no other one has a path at its address, and none that came about there before leads
+    /// it elsewhere. Where that one is of the same peer, which may have begun anew since, its paths are this one's from
+    /// here on.
     pub(super) fn occupy(&mut self, now: Instant, connection: ConnectionKey) {
-        let Some(nominal) = self.quic.remote(connection) else {
+        let Some((own, nominal)) = self.forbid_others(now, connection) else {
             return;
         };
-        if let Some(other) = self.routes.connected(connection, nominal) {
+        if let Some(former) = self.routes.tracked_at(nominal).filter(|former| *former != own) {
+            let addresses = self.paths(former).map(|paths| paths.addresses());
+            let id = |index: usize| self.peers[index].as_deref().and_then(|peer| peer.id);
+            let is_same = id(former) == id(own);
+            self.drop_paths(former);
+            if let Some(addresses) = addresses.filter(|_| is_same) {
+                self.add_paths(now, own, &addresses);
+            }
+        }
+    }
+
+    /// No other connection has a path at the address of this one, which is new; whose it is, and where.
+    fn forbid_others(&mut self, now: Instant, connection: ConnectionKey) -> Option<(usize, SocketAddr)> {
+        let (nominal, own) = (self.quic.remote(connection)?, self.index_of(connection)?);
+        let other = self.routes.connected(connection, nominal);
+        if let Some(other) = other.filter(|other| *other != own) {
             if let Some(paths) = self.paths(other) {
                 paths.forbid(now, nominal);
             }
             self.settle_paths(now, other);
         }
+        Some((own, nominal))
     }
 
     /// A connected peer may be at these addresses, too: a better path is looked for among them.
@@ -138,7 +156,7 @@ impl Peers {
         if peer.connection().is_none() {
             return;
         }
-        self.occupy(now, connection);
+        self.forbid_others(now, connection);
         if let Some(paths) = self.paths(index) {
             let former = paths.nominal();
             paths.nominal_changed(now, remote);

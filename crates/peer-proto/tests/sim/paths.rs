@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use packet::{Ecn, Path};
-use peer_proto::{AddressSource, Delivery, limits};
+use peer_proto::{AddressSource, Delivery, Peers, limits};
 use sim::LinkConfig;
 
-use crate::world::World;
+use crate::world::{World, parameters};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -399,4 +399,44 @@ fn a_peer_that_was_told_of_the_end_can_be_met_again_at_the_same_addresses() {
     talk(&mut world, 2);
     assert_eq!(world.is_relayed(), Some(false));
     assert!(!world.ends[0].peers.is_closing());
+}
+
+/// PEER-17: where it is of the same peer, which has begun anew, or of another one.
+#[test]
+fn a_connection_goes_its_own_way_where_another_one_came_about_that_left_for_the_relay() {
+    for number in [1, 3] {
+        let mut world = World::met(open(), relay(), 1);
+        world.set_link(closed());
+        talk(&mut world, 5);
+        assert_eq!(world.is_relayed(), Some(true));
+        // Packets of the former connection are under way still.
+        world.set_relay(LinkConfig { loss: 1.0, ..relay() });
+        world.ends[0].peers = Peers::new(parameters(number));
+        world.set_link(open());
+        world.connect();
+        world.drive_until(|world| world.ends.iter().all(|end| end.connected.len() == 2));
+        for end in &mut world.ends {
+            end.ended.clear();
+            end.received.clear();
+        }
+        let begin = world.now();
+        for end in 0..2 {
+            world.send(end, "anew", Delivery::unordered()).unwrap();
+        }
+        world.drive_until(|world| world.ends.iter().all(|end| !end.received.is_empty()));
+        let took = world.now() - begin;
+        assert!(took < SECOND / 5, "of peer {number}: {took:?}");
+        // The paths are those of the connection that lives, where they lead to the same peer.
+        world.set_relay(relay());
+        let (now, peer) = (world.now(), world.ends[0].peer());
+        let relayed = world.ends[1].relayed;
+        world.ends[0]
+            .peers
+            .add_addresses(now, peer, AddressSource::Rendezvous, &[relayed]);
+        talk(&mut world, 1);
+        world.set_link(closed());
+        talk(&mut world, 10);
+        let is_same = number == 1;
+        assert_eq!(world.is_relayed() == Some(true), is_same, "of peer {number}");
+    }
 }
