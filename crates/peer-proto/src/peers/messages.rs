@@ -41,11 +41,13 @@ impl Peers {
     }
 
     /// [`crate::Event::Room`] is to come once no more than `held_max` bytes are among [`Self::waiting_bytes`], or
-    /// earlier where it was asked for more; where that is so already, with the next input.
+    /// earlier where it was asked for more; where that is so already, by the next [`Self::poll_event`]. Nothing comes
+    /// of a peer to which no message was sent.
     pub fn want_room(&mut self, peer: PeerKey, held_max: usize) {
         let sender = self.peer(peer).and_then(|peer| peer.sender.get_mut());
         if let Some(sender) = sender {
             sender.want_room(held_max);
+            self.touch(peer.index());
         }
     }
 

@@ -97,6 +97,18 @@ fn room_that_is_wanted_is_told_of_once_also_where_no_ticket_ends() {
     assert_eq!(world.ends[0].rooms, 1);
 }
 
+#[test]
+fn room_that_is_wanted_and_there_already_is_told_of_at_once() {
+    let mut world = World::connected(link(5), 1);
+    let peer = world.ends[0].peer();
+    let ticket = world.send(0, "one", Delivery::unordered()).unwrap();
+    world.drive_until(|world| world.ends[0].ended.contains_key(&ticket));
+    world.ends[0].peers.want_room(peer, usize::MAX);
+    let now = world.now();
+    world.ends[0].handle_events(now);
+    assert_eq!(world.ends[0].rooms, 1);
+}
+
 /// PEER-14.
 #[test]
 fn a_message_that_is_too_long_for_the_peer_is_refused_and_later_ones_of_its_channel_arrive() {
