@@ -60,7 +60,9 @@ impl Builder {
         self
     }
 
-    /// Longest message that this end sends or takes, in bytes; 64 MiB unless called.
+    /// Longest message that this end sends or takes, in bytes; 64 MiB unless called. Where this is less than
+    /// [`Self::stream_window_bytes`], all of a longer message may have come before this end refuses it, and its sender
+    /// be told that it was acknowledged.
     #[must_use]
     pub fn message_bytes_max(mut self, bytes: usize) -> Self {
         self.message_bytes_max = Some(bytes);

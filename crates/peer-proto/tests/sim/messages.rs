@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use peer_proto::limits::RECEIVE_BYTES_MAX;
 use peer_proto::{Delivery, DropReason, Outcome, ReceiveCounters, SendError};
+use quic::limits::STREAM_WINDOW_BYTES_MAX;
 use sim::LinkConfig;
 
 use crate::world::{World, parameters};
@@ -127,6 +128,23 @@ fn a_message_that_is_too_long_for_the_peer_is_refused_and_later_ones_of_its_chan
     let refused = world.send(1, vec![1; 10_001], Delivery::unordered());
     let max = 10_000;
     assert_eq!(refused, Err(SendError::TooLarge { bytes: 10_001, max }));
+}
+
+/// PEER-14: not all of it can have come before that is said.
+#[test]
+fn a_message_that_is_longer_than_the_default_limit_is_refused_however_packets_are_lost() {
+    let max = parameters(2).message_bytes_max;
+    assert!(max >= STREAM_WINDOW_BYTES_MAX as usize);
+    for seed in 1..=10 {
+        let mut patient = parameters(1);
+        patient.message_bytes_max = max + 1;
+        let lossy = LinkConfig { loss: 0.1, ..link(5) };
+        let mut world = World::connected_as(lossy, seed, [patient, parameters(2)]);
+        let ticket = world.send(0, vec![1; max + 1], Delivery::unordered()).unwrap();
+        world.drive_until(|world| world.ends[0].ended.contains_key(&ticket));
+        let refused = Outcome::Dropped(DropReason::Refused);
+        assert_eq!(world.ends[0].ended[&ticket], refused, "with seed {seed}");
+    }
 }
 
 /// PEER-8, PEER-14.
