@@ -131,9 +131,9 @@ impl Peer {
     /// messages do not pass by a long one that waits. Acknowledgements do not wait for the caller.
     ///
     /// A message whose future is dropped is not sent, and loses its place among those that wait: where a program looks
-    /// at it again and again, as by `select!` in a loop, it pins the future outside of the loop. A future that is woken
-    /// and not polled holds up others that need the room that is kept for it, for a tenth of a second; it keeps its
-    /// place.
+    /// at it again and again, as by `select!` in a loop, it pins the future outside of the loop. Futures that are woken
+    /// and not polled hold up others that need the room that is kept for them, all together for a tenth of a second;
+    /// they keep their places.
     ///
     /// # Errors
     /// [`SendError`], but never [`SendError::Full`].

@@ -3,9 +3,10 @@
 //! so that whoever was woken sends much before it waits again; only those are woken whose turn has come. Their room is
 //! kept for them until they take it or give up: a program may be busy with something else before it does.
 //!
-//! It may be busy with another message that fits only there, and would be so for ever. So a turn that is not taken for
-//! [`TURN_TIME_MAX`] lapses, where the first that waits would fit but for what is kept. Its message is not among those
-//! that wait any more, and nobody waits for it, until it is looked at again: it has the same number then, and with
+//! It may be busy with another message that fits only there, and would be so for ever. So turns lapse, where the first
+//! that waits would fit but for what is kept and nobody's turn has come for [`TURN_TIME_MAX`]: all of them, none of
+//! which is younger, so that those behind do not wait for one after the other. Their messages are not among those that
+//! wait any more, and nobody waits for them, until they are looked at again: each has the same number then, and with
 //! that its place.
 
 use std::collections::BTreeMap;
@@ -41,7 +42,7 @@ pub(crate) struct Room {
 pub(crate) struct Next {
     /// Once no more bytes are held.
     pub(crate) held_max: Option<usize>,
-    /// Once a turn lapses.
+    /// Once turns lapse.
     pub(crate) lapse: Option<Instant>,
 }
 
@@ -120,8 +121,8 @@ impl Room {
                     lapse: Some(lapse),
                 };
             }
-            let lapsed = self.turns.pop_first();
-            self.kept -= lapsed.map_or(0, |(_, cost)| cost);
+            self.turns.clear();
+            self.kept = 0;
         }
         self.kept_back_since = None;
         Next::default()
@@ -138,7 +139,7 @@ impl Room {
 mod tests {
     //! On a clock of its own.
 
-    use std::sync::Arc;
+    use std::sync::{Arc, Mutex};
     use std::task::Wake;
     use std::time::Duration;
 
@@ -156,6 +157,18 @@ mod tests {
 
     impl Wake for Task {
         fn wake(self: Arc<Self>) {}
+    }
+
+    /// A task that writes down when it is woken.
+    struct Noting {
+        number: usize,
+        order: Arc<Mutex<Vec<usize>>>,
+    }
+
+    impl Wake for Noting {
+        fn wake(self: Arc<Self>) {
+            self.order.lock().unwrap().push(self.number);
+        }
     }
 
     impl World {
@@ -257,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_lapse_as_far_as_room_is_missing_and_only_what_is_kept_is_in_the_way() {
+    fn turns_lapse_together_and_only_where_what_is_kept_is_in_the_way() {
         let mut world = World::new();
         let late = [300, 300, 300].map(|cost| world.wait(cost));
         assert_eq!(world.turns(0), 3);
@@ -272,7 +285,46 @@ mod tests {
         world.now += TURN_TIME_MAX;
         assert_eq!(world.turns(0), 1);
         assert!(world.admits(other, 600, 0));
-        assert!(!world.admits(late[0], 300, 300) && world.admits(late[1], 300, 300));
+        assert!(late.iter().all(|late| !world.admits(*late, 300, 300)));
+        world.room.leave(other);
+        assert!(world.admits(late[0], 300, 600) && world.admits(late[1], 300, 600));
+    }
+
+    #[test]
+    fn however_many_turns_are_not_taken_those_behind_them_wait_for_one_time() {
+        let mut world = World::new();
+        for _ in 0..10 {
+            world.wait(100);
+        }
+        assert_eq!(world.turns(0), 10);
+        let one = world.wait(100);
+        let lapse = world.now + TURN_TIME_MAX;
+        assert_eq!(world.look(0), (0, next(None, Some(lapse))));
+        world.now = lapse;
+        assert_eq!(world.turns(0), 1);
+        world.room.leave(one);
+        let two = world.wait(100);
+        assert_eq!(world.look(100), (1, Next::default()));
+        assert!(world.admits(two, 100, 100));
+    }
+
+    #[test]
+    fn those_whose_turns_come_together_are_woken_in_the_order_in_which_they_wait() {
+        let (mut room, order) = (Room::default(), Arc::<Mutex<Vec<usize>>>::default());
+        let waker = |number: usize| {
+            let order = Arc::clone(&order);
+            Waker::from(Arc::new(Noting { number, order }))
+        };
+        let numbers = [0, 1, 2].map(|number| room.wait(None, 100, &waker(number)).0);
+        // One has its turn, finds no room after all, and is before the others again.
+        let mut woken = Vec::new();
+        room.give_turns(Instant::now(), 0, 100, &mut woken);
+        woken.drain(..).for_each(Waker::wake);
+        assert_eq!(order.lock().unwrap().drain(..).collect::<Vec<_>>(), [0]);
+        room.wait(Some(numbers[0]), 100, &waker(0));
+        room.give_turns(Instant::now(), 0, MAX, &mut woken);
+        woken.into_iter().for_each(Waker::wake);
+        assert_eq!(*order.lock().unwrap(), [0, 1, 2]);
     }
 
     #[test]
