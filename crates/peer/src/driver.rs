@@ -332,7 +332,9 @@ impl Driver {
         if self.is_ending {
             return;
         }
-        // One at a time: a waker of the program that panics leaves the others to the end of the thread.
+        // In the order in which they came. One at a time: a waker of the program that panics leaves the others to the
+        // end of the thread.
+        self.woken.reverse();
         while let Some(waker) = self.woken.pop() {
             waker.wake();
         }
@@ -382,7 +384,8 @@ pub(crate) fn watch(socket: &UdpSocket, poller: &Poller) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::sync::{Mutex, mpsc};
+    use std::task::Wake;
 
     use super::*;
     use crate::SecretKey;
@@ -409,6 +412,28 @@ mod tests {
             ended.send(()).unwrap();
         });
         assert!(end.recv_timeout(Duration::from_secs(60)).is_ok());
+    }
+
+    struct Task {
+        number: usize,
+        order: Arc<Mutex<Vec<usize>>>,
+    }
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {
+            self.order.lock().unwrap().push(self.number);
+        }
+    }
+
+    #[test]
+    fn whoever_is_to_be_woken_is_in_the_order_in_which_it_became_so() {
+        let (mut driver, order) = (driver(), Arc::<Mutex<Vec<usize>>>::default());
+        driver.woken.extend((0..3).map(|number| {
+            let order = Arc::clone(&order);
+            Waker::from(Arc::new(Task { number, order }))
+        }));
+        driver.wake();
+        assert_eq!(*order.lock().unwrap(), [0, 1, 2]);
     }
 
     #[test]
