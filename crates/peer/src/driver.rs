@@ -160,7 +160,7 @@ impl Driver {
             }
         }
         if writable && self.is_blocked {
-            self.is_blocked = false;
+            self.set_blocked(false);
             // It is watched since the endpoint was bound.
             let _ = self.poller.modify(&self.socket, SOCKET, Interest::READABLE);
         }
@@ -307,10 +307,15 @@ impl Driver {
     fn send(&mut self) {
         self.beside.send(Instant::now(), &mut self.outbox);
         if transmit(&mut self.socket, &mut self.outbox) {
-            self.is_blocked = true;
+            self.set_blocked(true);
             // It is watched since the endpoint was bound.
             let _ = self.poller.modify(&self.socket, SOCKET, Interest::BOTH);
         }
+    }
+
+    fn set_blocked(&mut self, is_blocked: bool) {
+        self.is_blocked = is_blocked;
+        self.shared.set_blocked(is_blocked);
     }
 
     /// Tells peers and the rendezvous of the end, as far as the socket takes it: a runtime that ends waits for nobody
@@ -321,7 +326,7 @@ impl Driver {
             state.close(now, 0, b"");
         }
         drop(state);
-        self.is_blocked = false;
+        self.set_blocked(false);
         while self.flush() && !self.is_blocked && now.elapsed() < CLOSE_TIME_MAX {}
         // What the way to the rendezvous has not taken by then is lost to relayed peers.
         self.shared.lock().leave_meetings(now);
@@ -445,18 +450,45 @@ mod tests {
         assert!(driver.time_to_wait().unwrap() <= CLOSE_TIME_MAX);
     }
 
+    /// A call of the program, which has something to send to this address.
+    fn connect(driver: &Driver, to: &std::net::UdpSocket) {
+        let id = SecretKey::generate().unwrap().id();
+        let connected = driver
+            .shared
+            .change(|state, now| state.peers.connect(now, id, &[to.local_addr().unwrap()]));
+        assert!(connected.is_ok());
+    }
+
     #[test]
     fn a_call_sends_in_the_place_of_a_thread_that_sleeps() {
         let peer = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         peer.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let driver = driver();
-        let id = SecretKey::generate().unwrap().id();
         assert!(!driver.shared.fall_asleep());
-        let connected = driver
-            .shared
-            .change(|state, now| state.peers.connect(now, id, &[peer.local_addr().unwrap()]));
-        assert!(connected.is_ok());
+        connect(&driver, &peer);
         // The driver never runs.
+        assert!(peer.recv(&mut [0; 1_500]).unwrap() >= 1_200);
+    }
+
+    #[test]
+    fn a_call_sends_nothing_while_the_thread_waits_for_its_socket_to_take_more() {
+        let peer = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        peer.set_nonblocking(true).unwrap();
+        let mut driver = driver();
+        driver.set_blocked(true);
+        assert!(!driver.shared.fall_asleep());
+        connect(&driver, &peer);
+        assert!(peer.recv(&mut [0; 1_500]).is_err());
+        assert!(driver.shared.fall_asleep(), "it was woken");
+        driver.ready.push(Ready {
+            token: SOCKET,
+            readable: false,
+            writable: true,
+            hangup: false,
+        });
+        driver.turn(Instant::now());
+        peer.set_nonblocking(false).unwrap();
+        peer.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         assert!(peer.recv(&mut [0; 1_500]).unwrap() >= 1_200);
     }
 }

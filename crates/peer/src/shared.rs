@@ -62,6 +62,8 @@ pub(crate) struct Shared {
     pub(crate) companions: Companions,
     /// The thread waits for its socket, or is about to.
     sleeps: AtomicBool,
+    /// It sleeps until the socket takes more.
+    is_blocked: AtomicBool,
     /// The program changed something since the thread last was about to wait.
     has_changed: AtomicBool,
     /// The last handle of the endpoint is gone.
@@ -89,6 +91,7 @@ impl Shared {
             waker,
             companions: Companions::default(),
             sleeps: AtomicBool::new(false),
+            is_blocked: AtomicBool::new(false),
             has_changed: AtomicBool::new(false),
             is_abandoned: AtomicBool::new(false),
         })
@@ -127,13 +130,17 @@ impl Shared {
     }
 
     /// Sends in the place of the sleeping thread, which saves the time until it runs; whether nothing is left for it to
-    /// do. What the socket does not take is lost like what the path loses.
+    /// do. What the socket does not take is lost like what the path loses, so that nothing is sent while the thread
+    /// waits for it to take more.
     ///
     /// A task runs soon, and with all that the caller has sent by then: in its place what comes alone is sent.
     fn flush_here(&self) -> bool {
         let Ok(mut caller) = self.caller.try_lock() else {
             return false;
         };
+        if self.is_blocked.load(Ordering::SeqCst) {
+            return false;
+        }
         let now = Instant::now();
         let is_task = !self.waker.is_thread();
         if is_task && !caller.comes_alone(now) || !caller.may_send(now) {
@@ -177,6 +184,11 @@ impl Shared {
     pub(crate) fn fall_asleep(&self) -> bool {
         self.sleeps.store(true, Ordering::SeqCst);
         self.has_changed.swap(false, Ordering::SeqCst)
+    }
+
+    /// Whether the thread waits for the socket to take more.
+    pub(crate) fn set_blocked(&self, is_blocked: bool) {
+        self.is_blocked.store(is_blocked, Ordering::SeqCst);
     }
 
     pub(crate) fn awake(&self) {
