@@ -280,6 +280,7 @@ impl Peers {
             by_connection: &self.by_connection,
             arena: &mut self.arena,
             touched: &mut self.touched,
+            last: None,
         };
         let more = self.quic.flush(now, &mut source, outbox);
         self.direct_trains(now, first, outbox);

@@ -34,6 +34,8 @@ pub(super) struct Source<'a> {
     pub(super) by_connection: &'a [Option<usize>],
     pub(super) arena: &'a mut BytesMut,
     pub(super) touched: &'a mut Vec<usize>,
+    /// The connection that had the last frame of a message, and how many of this flush it had by then.
+    pub(super) last: Option<(ConnectionKey, u32)>,
 }
 
 impl Source<'_> {
@@ -71,7 +73,22 @@ impl DatagramSource for Source<'_> {
             }
             return ack_frame(receiver.take_ack(), room, self.arena);
         }
-        peer.sender.get_mut()?.next_frame(now, size_max, room, self.arena)
+        let sender = peer.sender.get_mut()?;
+        let sent = self
+            .last
+            .map_or(0, |(last, sent)| if last == connection { sent } else { 0 });
+        let frame = sender.next_frame(now, size_max, room, self.arena);
+        if frame.is_some() {
+            self.last = Some((connection, sent + 1));
+            return frame;
+        }
+        let receiver = peer.receiver.get_mut()?;
+        let has_room = room >= size_max.min(ACK_ROOM_MIN);
+        // A message that leaves alone, as answers do, takes along what would leave in a packet of its own.
+        if sent == 1 && !sender.waits() && receiver.ack_due().is_some() && has_room {
+            return ack_frame(receiver.take_ack(), room, self.arena);
+        }
+        None
     }
 }
 

@@ -40,6 +40,28 @@ fn a_message_of_one_packet_arrives_after_half_a_round_trip_and_is_acknowledged_a
 }
 
 #[test]
+fn a_question_and_its_answer_take_one_packet_each_and_acknowledge_the_last_ones() {
+    let path = LinkConfig {
+        delay: MILLISECOND / 20,
+        ..link(1)
+    };
+    let mut world = World::connected(path, 1);
+    world.drive(Duration::from_secs(1));
+    let before = world.ends.each_ref().map(|end| end.packets);
+    for round in 1..=100 {
+        world.send(0, "question", Delivery::unordered()).unwrap();
+        world.drive_until(|world| world.ends[1].received.len() == round);
+        world.send(1, "answer", Delivery::unordered()).unwrap();
+        world.drive_until(|world| world.ends[0].received.len() == round);
+        world.drive(MILLISECOND);
+    }
+    for (end, before) in world.ends.iter().zip(before) {
+        // A few probe the path.
+        assert!(end.packets - before <= 105, "{}", end.packets - before);
+    }
+}
+
+#[test]
 fn a_message_of_64_mib_arrives_whole() {
     let mut world = World::connected(
         LinkConfig {
