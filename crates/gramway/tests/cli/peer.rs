@@ -196,20 +196,25 @@ fn threads(program: &Program, name: &str) -> usize {
     names.filter(|found| found.trim_end() == name).count()
 }
 
+/// Opens a pipe to a listener with each call, over a connection of its own, and writes the first bytes into it.
+fn pipes_to(at: &str) -> impl Fn(&'static [u8]) -> (Peer, SendStream, ReceiveStream) {
+    let (id, address) = at.split_once('@').unwrap();
+    let (id, address) = (id.parse().unwrap(), address.parse().unwrap());
+    let endpoint = Endpoint::bind(SecretKey::generate().unwrap(), "127.0.0.1:0".parse().unwrap()).unwrap();
+    move |first| {
+        let peer = wait(endpoint.connect(id, &[address])).unwrap();
+        let (mut to, from) = wait(peer.open(0)).unwrap();
+        wait(to.write_chunk(Bytes::from_static(first))).unwrap();
+        (peer, to, from)
+    }
+}
+
 /// More connections than are served at a time, whose pipes wait while another one has standard input and output.
 #[test]
 fn a_connection_that_ends_while_its_pipe_waits_leaves_nothing_and_the_next_pipe_has_its_turn() {
     let place = Place::new();
     let (mut listener, at) = listener(&place, &["--any"]);
-    let (id, address) = at.split_once('@').unwrap();
-    let (id, address) = (id.parse().unwrap(), address.parse().unwrap());
-    let endpoint = Endpoint::bind(SecretKey::generate().unwrap(), "127.0.0.1:0".parse().unwrap()).unwrap();
-    let pipe = |first: &'static [u8]| -> (Peer, SendStream, ReceiveStream) {
-        let peer = wait(endpoint.connect(id, &[address])).unwrap();
-        let (mut to, from) = wait(peer.open(0)).unwrap();
-        wait(to.write_chunk(Bytes::from_static(first))).unwrap();
-        (peer, to, from)
-    };
+    let pipe = pipes_to(&at);
     let written = |listener: &mut Program| {
         let mut byte = [0];
         listener
@@ -245,15 +250,7 @@ fn a_connection_that_ends_while_its_pipe_waits_leaves_nothing_and_the_next_pipe_
 fn a_pipe_that_waits_has_no_turn_where_the_program_ends_with_the_first() {
     let place = Place::new();
     let (mut listener, at) = listener(&place, &["--any", "--once"]);
-    let (id, address) = at.split_once('@').unwrap();
-    let (id, address) = (id.parse().unwrap(), address.parse().unwrap());
-    let endpoint = Endpoint::bind(SecretKey::generate().unwrap(), "127.0.0.1:0".parse().unwrap()).unwrap();
-    let pipe = |first: &'static [u8]| -> (Peer, SendStream, ReceiveStream) {
-        let peer = wait(endpoint.connect(id, &[address])).unwrap();
-        let (mut to, from) = wait(peer.open(0)).unwrap();
-        wait(to.write_chunk(Bytes::from_static(first))).unwrap();
-        (peer, to, from)
-    };
+    let pipe = pipes_to(&at);
     let (first, mut to, mut from) = pipe(b"\x01a");
     let mut output = listener.child.stdout.take().unwrap();
     output.read_exact(&mut [0]).unwrap();

@@ -1,7 +1,7 @@
 //! Room to send, which long and short messages share.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
@@ -34,6 +34,12 @@ async fn fill_both(peer: &Peer, other: &Peer) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     fill(peer);
+}
+
+/// What is awaited is looked at once, and is not there.
+async fn assert_waits(mut awaited: Pin<&mut impl Future>) {
+    let waits = poll_fn(|context| Poll::Ready(awaited.as_mut().poll(context).is_pending()));
+    assert!(waits.await);
 }
 
 /// Sends short messages until `is_over`, or until all senders together have sent [`SHORT_BYTES`].
@@ -85,11 +91,7 @@ async fn a_message_that_is_given_up_while_it_waits_leaves_its_place_to_others() 
     in_time(async {
         let (_one, _two, to_two, to_one) = pair().await;
         fill_both(&to_two, &to_one).await;
-        {
-            let mut long = pin!(to_two.send(vec![2; LONG_BYTES], Delivery::unordered()));
-            let waits = poll_fn(|context| Poll::Ready(long.as_mut().poll(context).is_pending()));
-            assert!(waits.await);
-        }
+        assert_waits(pin!(to_two.send(vec![2; LONG_BYTES], Delivery::unordered()))).await;
         let reader = tokio::spawn(async move {
             while to_one.receive().await.unwrap().body != "last" {}
             to_one
@@ -107,8 +109,7 @@ async fn a_message_whose_turn_is_not_taken_holds_no_other_up_for_good_and_is_sen
         let (_one, _two, to_two, to_one) = pair().await;
         fill_both(&to_two, &to_one).await;
         let mut long = pin!(to_two.send(vec![2; LONG_BYTES], Delivery::unordered()));
-        let waits = poll_fn(|context| Poll::Ready(long.as_mut().poll(context).is_pending()));
-        assert!(waits.await);
+        assert_waits(long.as_mut()).await;
         let reader = tokio::spawn(async move {
             let mut lengths = Vec::new();
             while lengths.len() < 2 {

@@ -27,6 +27,55 @@ fn set_between(world: &World, rule: &str) {
     between.nft(&rules).unwrap();
 }
 
+/// Both ends of a transfer that find each other by the server at which both are registered.
+struct Registered {
+    world: World,
+    directory: Directory,
+    /// What is sent.
+    from: PathBuf,
+    /// Below which it is stored.
+    to: PathBuf,
+    /// The file with the server's link.
+    link: PathBuf,
+}
+
+impl Registered {
+    /// What is sent has this name, and is yet to be made.
+    fn new(world: World, name: &str) -> Self {
+        let directory = Directory::create_for_test().unwrap();
+        Self {
+            from: directory.join(name),
+            to: directory.join("to"),
+            link: directory.write("link", world.link()).unwrap(),
+            world,
+            directory,
+        }
+    }
+
+    /// What is sent is a file of so many bytes that do not repeat.
+    fn with_noise(world: World, bytes: usize) -> Self {
+        let ends = Self::new(world, "noise");
+        fs::write(&ends.from, pattern(1, bytes)).unwrap();
+        ends
+    }
+
+    /// Starts the sender, with these options, and the receiver; each knows the other's ID.
+    fn start(&self, options: &[&str]) -> [Process; 2] {
+        let [near, far] = &self.world.machines;
+        let [sending, receiving] =
+            [(far, "sender"), (near, "receiver")].map(|(at, name)| id(at, &self.directory, name));
+        let common = ["--rendezvous-file", text(&self.link), "--no-lan"];
+        let send = ["send", text(&self.from), "--peer", &receiving];
+        let send = [&send[..], &common, options].concat();
+        let receive = ["receive", "--peer", &sending, "--to", text(&self.to), "--json"];
+        let receive = [&receive[..], &common].concat();
+        [
+            start(far, &self.directory, "sender", &send),
+            start(near, &self.directory, "receiver", &receive),
+        ]
+    }
+}
+
 /// The last `path` that a receiver has told.
 fn path(receiver: &Process) -> Option<String> {
     let lines = receiver.stdout();
@@ -51,27 +100,24 @@ fn has_told_carrier(receiver: &Process, name: &str, reason: &str) -> bool {
 #[test]
 fn ends_that_reach_nothing_but_the_server_are_relayed_by_it() {
     require_root!();
-    let world = relayed_world();
-    let directory = Directory::create_for_test().unwrap();
-    let link = directory.write("link", world.link()).unwrap();
-    let (from, to) = (directory.join("tree"), directory.join("to"));
-    make_tree(&from);
-    let [near, far] = &world.machines;
+    let ends = Registered::new(relayed_world(), "tree");
+    make_tree(&ends.from);
+    let [near, far] = &ends.world.machines;
     let send = [
         "send",
-        text(&from),
+        text(&ends.from),
         "--rendezvous-file",
-        text(&link),
+        text(&ends.link),
         "--limit",
         "2M",
     ];
-    let mut sender = start(far, &directory, "sender", &send);
+    let mut sender = start(far, &ends.directory, "sender", &send);
     let shown = shown_code(&sender);
-    let receive = ["receive", &shown, "--to", text(&to), "--json", "--no-lan"];
-    let mut receiver = start(near, &directory, "receiver", &receive);
+    let receive = ["receive", &shown, "--to", text(&ends.to), "--json", "--no-lan"];
+    let mut receiver = start(near, &ends.directory, "receiver", &receive);
     assert_done(&mut receiver);
     assert_done(&mut sender);
-    assert_same(&from, &to.join("tree"));
+    assert_same(&ends.from, &ends.to.join("tree"));
     let told = path(&receiver).expect("it told a path");
     assert!(told.ends_with("relayed by the rendezvous"), "{told}");
 }
@@ -90,20 +136,9 @@ fn has_tcp_connection(machine: &Namespace) -> bool {
 #[test]
 fn tcp_is_tried_once_a_relayed_path_has_become_direct() {
     require_root!();
-    let world = relayed_world();
-    let directory = Directory::create_for_test().unwrap();
-    let link = directory.write("link", world.link()).unwrap();
-    let (from, to) = (directory.join("noise"), directory.join("to"));
-    fs::write(&from, pattern(1, 160_000_000)).unwrap();
-    let [near, far] = &world.machines;
-    let [sending, receiving] =
-        [(far, "sender"), (near, "receiver")].map(|(at, name)| id(at, &directory, name));
-    let common = ["--rendezvous-file", text(&link), "--no-lan"];
+    let ends = Registered::with_noise(relayed_world(), 160_000_000);
     // Longer than the search for a direct path takes, which may come half a minute after the one before.
-    let send = ["send", text(&from), "--peer", &receiving, "--limit", "1M"];
-    let _sender = start(far, &directory, "sender", &[&send[..], &common].concat());
-    let receive = ["receive", "--peer", &sending, "--to", text(&to), "--json"];
-    let mut receiver = start(near, &directory, "receiver", &[&receive[..], &common].concat());
+    let [_sender, mut receiver] = ends.start(&["--limit", "1M"]);
     let mut wait_for = |what: &str, is_so: &dyn Fn(&Process) -> bool| {
         wait_until(what, 3 * PROGRAM_LIMIT, || {
             assert!(receiver.is_running(), "{}", receiver.stderr());
@@ -114,8 +149,9 @@ fn tcp_is_tried_once_a_relayed_path_has_become_direct() {
     wait_for("the server relays it", &|receiver| {
         path(receiver).is_some_and(|path| is_relayed(&path))
     });
+    let [near, _] = &ends.world.machines;
     assert!(!has_tcp_connection(near));
-    set_between(&world, "");
+    set_between(&ends.world, "");
     wait_for("the path is direct", &|receiver| {
         path(receiver).is_some_and(|path| !is_relayed(&path))
     });
@@ -126,50 +162,18 @@ fn tcp_is_tried_once_a_relayed_path_has_become_direct() {
 #[test]
 fn a_network_that_drops_tcp_and_then_udp_costs_no_byte() {
     require_root!();
-    let world = world();
-    let directory = Directory::create_for_test().unwrap();
-    let link = directory.write("link", world.link()).unwrap();
-    let (from, to) = (directory.join("noise"), directory.join("to"));
-    fs::write(&from, pattern(1, 160_000_000)).unwrap();
-    let [near, far] = &world.machines;
-    let [sending, receiving] =
-        [(far, "sender"), (near, "receiver")].map(|(at, name)| id(at, &directory, name));
-    let send = [
-        "send",
-        text(&from),
-        "--peer",
-        &receiving,
-        "--rendezvous-file",
-        text(&link),
-        "--carrier",
-        "tcp",
-        "--limit",
-        "4M",
-        "--no-lan",
-    ];
-    let mut sender = start(far, &directory, "sender", &send);
-    let receive = [
-        "receive",
-        "--peer",
-        &sending,
-        "--rendezvous-file",
-        text(&link),
-        "--to",
-        text(&to),
-        "--json",
-        "--no-lan",
-    ];
-    let mut receiver = start(near, &directory, "receiver", &receive);
+    let ends = Registered::with_noise(world(), 160_000_000);
+    let [mut sender, mut receiver] = ends.start(&["--carrier", "tcp", "--limit", "4M"]);
     wait_until("TCP carries it", PROGRAM_LIMIT, || {
         assert!(receiver.is_running(), "{}", receiver.stderr());
         has_told_carrier(&receiver, "TCP", "")
     });
-    set_between(&world, "meta l4proto tcp drop;");
+    set_between(&ends.world, "meta l4proto tcp drop;");
     wait_until("QUIC carries it", 2 * PROGRAM_LIMIT, || {
         assert!(receiver.is_running(), "{}", receiver.stderr());
         has_told_carrier(&receiver, "QUIC", "lost")
     });
-    set_between(&world, "meta l4proto udp drop;");
+    set_between(&ends.world, "meta l4proto udp drop;");
     wait_until("the server relays it", 2 * PROGRAM_LIMIT, || {
         assert!(receiver.is_running(), "{}", receiver.stderr());
         path(&receiver).is_some_and(|path| path.ends_with("relayed by the rendezvous"))
@@ -180,7 +184,7 @@ fn a_network_that_drops_tcp_and_then_udp_costs_no_byte() {
         receiver.stderr()
     );
     assert_done(&mut sender);
-    assert_same(&from, &to.join("noise"));
+    assert_same(&ends.from, &ends.to.join("noise"));
     let meetings = receiver.stdout().matches("\"connected\"").count();
     assert_eq!(meetings, 1, "the connection never broke: {}", receiver.stdout());
 }
@@ -204,9 +208,6 @@ fn set_router(world: &World, number: usize, kind: Kind, answer: &str) {
 #[test]
 fn whichever_end_is_behind_a_router_tcp_is_made_from_there_and_quic_carries_where_both_are() {
     require_root!();
-    let directory = Directory::create_for_test().unwrap();
-    let from = directory.join("noise");
-    fs::write(&from, pattern(1, 20_000_000)).unwrap();
     // Of the receiver and the sender.
     let cases = [
         ([Open, PortRestricted], "drop", "TCP", "it was asked for"),
@@ -224,7 +225,7 @@ fn whichever_end_is_behind_a_router_tcp_is_made_from_there_and_quic_carries_wher
             "neither end reaches the other",
         ),
     ];
-    for (round, (kinds, answer, carrier, reason)) in cases.into_iter().enumerate() {
+    for (kinds, answer, carrier, reason) in cases {
         let world = World::new();
         world.set_kinds(kinds, FIRST_PORT);
         for (number, kind) in kinds.into_iter().enumerate() {
@@ -232,28 +233,11 @@ fn whichever_end_is_behind_a_router_tcp_is_made_from_there_and_quic_carries_wher
         }
         // Long enough for what is tried in vain, where it is.
         let limit = if carrier == "QUIC" { "2M" } else { "4M" };
-        let link = directory.write(&format!("link-{round}"), world.link()).unwrap();
-        let to = directory.join(&format!("to-{round}"));
-        let [near, far] = &world.machines;
-        let [sending, receiving] =
-            [(far, "sender"), (near, "receiver")].map(|(at, name)| id(at, &directory, name));
-        let common = ["--rendezvous-file", text(&link), "--no-lan"];
-        let send = [
-            "send",
-            text(&from),
-            "--peer",
-            &receiving,
-            "--carrier",
-            "tcp",
-            "--limit",
-            limit,
-        ];
-        let mut sender = start(far, &directory, "sender", &[&send[..], &common].concat());
-        let receive = ["receive", "--peer", &sending, "--to", text(&to), "--json"];
-        let mut receiver = start(near, &directory, "receiver", &[&receive[..], &common].concat());
+        let ends = Registered::with_noise(world, 20_000_000);
+        let [mut sender, mut receiver] = ends.start(&["--carrier", "tcp", "--limit", limit]);
         assert_done(&mut receiver);
         assert_done(&mut sender);
-        assert_same(&from, &to.join("noise"));
+        assert_same(&ends.from, &ends.to.join("noise"));
         assert!(
             has_told_carrier(&receiver, carrier, reason),
             "{kinds:?} {answer}: {}",
