@@ -18,6 +18,7 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 use std::time::SystemTime;
 
+use serde_json::Value;
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::program::{PERMISSION, gramway_binary};
 use system_tests::source::pattern;
@@ -135,15 +136,27 @@ fn assert_same(one: &Path, other: &Path) {
     }
 }
 
-/// The last line of JSON with this event.
-fn event(process: &Process, name: &str) -> serde_json::Value {
+/// What it has told by lines of JSON.
+fn events(process: &Process) -> Vec<Value> {
     let lines = process.stdout();
     lines
         .lines()
-        .rev()
-        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
-        .find(|value| value["event"] == name)
-        .unwrap_or_else(|| panic!("no {name}: {lines}"))
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// The last of this name.
+fn event(process: &Process, name: &str) -> Value {
+    let mut events = events(process).into_iter().rev();
+    let found = events.find(|event| event["event"] == name);
+    found.unwrap_or_else(|| panic!("no {name}: {}", shown_events(process)))
+}
+
+/// For a message: what it has told, without its progress, which comes every second and says little.
+fn shown_events(process: &Process) -> String {
+    let events = events(process).into_iter();
+    let shown = events.filter(|event| event["event"] != "progress");
+    shown.map(|event| format!("{event}\n")).collect()
 }
 
 /// FILE-31, RDV-17. The sender has a link of the server, the receiver nothing but the code.
@@ -389,7 +402,7 @@ fn kills_of_either_end_cost_nothing_that_has_come() {
         let lines = receiver.stdout();
         let values = lines
             .lines()
-            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
         values.filter_map(|value| value["bytes_done"].as_u64()).max()
     };
     let mut sender = send("16M");

@@ -121,14 +121,13 @@ fn a_byte_that_somebody_changes_on_the_way_costs_its_connection_and_nothing_else
     assert_done(&mut sender);
     assert!(proxy.changed.load(Ordering::SeqCst) > 0, "TCP carried something");
     ends.assert_all_there();
-    let carriers: Vec<String> = receiver
-        .stdout()
-        .lines()
-        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
-        .filter(|value| value["event"] == "carrier")
-        .filter_map(|value| Some(value["carrier"].as_str()?.to_owned()))
+    let told = shown_events(&receiver);
+    let carriers: Vec<String> = events(&receiver)
+        .iter()
+        .filter(|event| event["event"] == "carrier")
+        .filter_map(|event| Some(event["carrier"].as_str()?.to_owned()))
         .collect();
-    assert_eq!(carriers, ["TCP", "QUIC"], "{}", receiver.stdout());
+    assert_eq!(carriers, ["TCP", "QUIC"], "{told}");
     let end = event(&receiver, "end");
     assert_eq!(
         (&end["failed"], &end["bytes_sent"]),
@@ -137,7 +136,6 @@ fn a_byte_that_somebody_changes_on_the_way_costs_its_connection_and_nothing_else
     );
     assert!(
         !receiver.stdout().contains("\"damaged\""),
-        "TLS finds it before: {}",
-        receiver.stdout()
+        "TLS finds it before: {told}"
     );
 }

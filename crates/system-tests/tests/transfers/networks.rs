@@ -78,21 +78,18 @@ impl Registered {
 
 /// The last `path` that a receiver has told.
 fn path(receiver: &Process) -> Option<String> {
-    let lines = receiver.stdout();
-    let values = lines.lines().rev();
-    let values = values.map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let events = events(receiver).into_iter().rev();
     // Events of files have paths of another kind.
-    let mut progress = values.filter(|value| value["event"] == "progress");
-    progress.find_map(|value| value["path"].as_str().map(str::to_owned))
+    let mut progress = events.filter(|event| event["event"] == "progress");
+    progress.find_map(|event| event["path"].as_str().map(str::to_owned))
 }
 
 /// Whether it has told so of what carries the data.
 fn has_told_carrier(receiver: &Process, name: &str, reason: &str) -> bool {
-    receiver.stdout().lines().any(|line| {
-        let value: serde_json::Value = serde_json::from_str(line).unwrap();
-        value["event"] == "carrier"
-            && value["carrier"] == name
-            && value["reason"].as_str().unwrap().contains(reason)
+    events(receiver).iter().any(|event| {
+        event["event"] == "carrier"
+            && event["carrier"] == name
+            && event["reason"].as_str().unwrap().contains(reason)
     })
 }
 
@@ -186,7 +183,8 @@ fn a_network_that_drops_tcp_and_then_udp_costs_no_byte() {
     assert_done(&mut sender);
     assert_same(&ends.from, &ends.to.join("noise"));
     let meetings = receiver.stdout().matches("\"connected\"").count();
-    assert_eq!(meetings, 1, "the connection never broke: {}", receiver.stdout());
+    let told = shown_events(&receiver);
+    assert_eq!(meetings, 1, "the connection never broke: {told}");
 }
 
 /// A router with rules for UDP of this kind, which translates TCP as well and answers nobody outside, or refuses.
@@ -238,17 +236,16 @@ fn whichever_end_is_behind_a_router_tcp_is_made_from_there_and_quic_carries_wher
         assert_done(&mut receiver);
         assert_done(&mut sender);
         assert_same(&ends.from, &ends.to.join("noise"));
+        let told = shown_events(&receiver);
         assert!(
             has_told_carrier(&receiver, carrier, reason),
-            "{kinds:?} {answer}: {}",
-            receiver.stdout()
+            "{kinds:?} {answer}: {told}"
         );
         let others = ["TCP", "QUIC"].into_iter().filter(|other| *other != carrier);
         for other in others {
             assert!(
                 !has_told_carrier(&receiver, other, ""),
-                "{kinds:?} {answer}: {}",
-                receiver.stdout()
+                "{kinds:?} {answer}: {told}"
             );
         }
         let end = event(&receiver, "end");

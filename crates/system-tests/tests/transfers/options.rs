@@ -39,13 +39,10 @@ fn exchange(pair: &Pair, directory: &Directory, send: &[&str], receive: &[&str])
 
 /// How a file came.
 fn how(receiver: &Process, path: &str) -> String {
-    let lines = receiver.stdout();
-    let mut values = lines
-        .lines()
-        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let told = values.find(|value| value["event"] == "file" && value["path"] == path);
-    told.and_then(|value| value["how"].as_str().map(str::to_owned))
-        .unwrap_or_else(|| panic!("no {path}: {lines}"))
+    let mut events = events(receiver).into_iter();
+    let told = events.find(|event| event["event"] == "file" && event["path"] == path);
+    told.and_then(|event| event["how"].as_str().map(str::to_owned))
+        .unwrap_or_else(|| panic!("no {path}: {}", shown_events(receiver)))
 }
 
 /// A file of 64 MiB with this at one place, and a hole around it.
