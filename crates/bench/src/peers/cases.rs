@@ -109,12 +109,12 @@ impl Case {
         }
     }
 
-    /// What the medians come to; none where Gramway or both rivals were not measured.
+    /// What the medians come to; none where Gramway or both rivals were not measured. What an endpoint with a thread of
+    /// its own comes to is told beside it, and not judged.
     pub(super) fn checks(&self, medians: &BTreeMap<Contestant, BTreeMap<Figure, f64>>) -> Vec<Check> {
         let of = |contestant, figure| Some(*medians.get(&contestant)?.get(&figure)?);
-        let check = |demand: &Demand| {
-            let Demand { figure, must, aim } = *demand;
-            let ours = of(Contestant::Gramway, figure)?;
+        let ratio = |ours, figure: Figure| {
+            let ours = of(ours, figure)?;
             let rivals = [Contestant::Iroh, Contestant::Quinn].map(|rival| of(rival, figure));
             let rivals = rivals.into_iter().flatten();
             let better = if figure.grows() {
@@ -122,16 +122,24 @@ impl Case {
             } else {
                 rivals.min_by(f64::total_cmp)?
             };
+            Some(ours / better)
+        };
+        let checks = |demand: &Demand| {
+            let Demand { figure, must, aim } = *demand;
             let bound = if figure.grows() {
                 Bound::AtLeast(must)
             } else {
                 Bound::AtMost(must)
             };
             let aim = aim.map_or_else(String::new, |aim| format!(", aim {aim}"));
-            let what = format!("x the better rival's {}{aim}", figure.unit());
-            Some(Check::new(what, ours / better, bound))
+            let what = format!("x the better rival's {}", figure.unit());
+            let judged = ratio(Contestant::Gramway, figure)
+                .map(|ratio| Check::new(format!("{what}{aim}"), ratio, bound));
+            let beside = ratio(Contestant::Threads, figure)
+                .map(|ratio| Check::new(format!("{what}, with threads"), ratio, Bound::Free));
+            [judged, beside]
         };
-        self.demands.iter().filter_map(check).collect()
+        self.demands.iter().flat_map(checks).flatten().collect()
     }
 }
 
@@ -219,12 +227,17 @@ mod tests {
 
     #[test]
     fn a_figure_is_held_against_the_better_rival_whether_it_should_be_large_or_small() {
-        use Contestant::{Gramway, Iroh, Quinn};
+        use Contestant::{Gramway, Iroh, Quinn, Threads};
         let rates = [(Gramway, 300.0), (Iroh, 100.0), (Quinn, 150.0)];
         let rates = rates.map(|(contestant, rate)| (contestant, Figure::Messages, rate));
         assert_eq!(
             told("messages-1KiB", &rates),
             ["2.00 x the better rival's messages/s, aim 3 (must: >= 1.5)"]
+        );
+        let threads = [&rates[..], &[(Threads, Figure::Messages, 210.0)]].concat();
+        assert_eq!(
+            told("messages-1KiB", &threads)[1..],
+            ["1.40 x the better rival's messages/s, with threads"]
         );
         let tails = [(Gramway, 90.0), (Iroh, 100.0), (Quinn, 150.0)];
         let tails = tails.map(|(contestant, tail)| (contestant, Figure::Tail, tail));
