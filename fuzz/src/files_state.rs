@@ -1,12 +1,17 @@
 //! Journals of partial files: they say the same however they are read, and what they say stands in the part that they
-//! keep, whatever is behind it.
+//! keep, whatever is behind it. A marker's records are framed like theirs, and what it says is written back alike.
 
+use files_proto::doubt::{MARKER_BYTES_MAX, Marker};
 use files_proto::journal::{BootId, Header, Journal, JournalError, Reader, Record};
 
 const BOOT: BootId = [1; 16];
 
 /// A journal's bytes.
 pub fn run(data: &[u8]) {
+    let marker = Marker::decode(data);
+    let written = marker.encode();
+    assert!(written.len() <= MARKER_BYTES_MAX);
+    assert_eq!(Marker::decode(&written), marker);
     for boot in [BOOT, [2; 16]] {
         let whole = read(data, boot, usize::MAX);
         assert_eq!(read(data, boot, 5), whole);
@@ -66,5 +71,6 @@ pub fn seeds() -> Vec<Vec<u8>> {
         record.encode(&mut whole);
     }
     let torn = whole[..whole.len() - 9].to_vec();
-    vec![whole, torn, vec![0; 64]]
+    let marker = Marker::default().begin(BOOT, 1, 2).begin([2; 16], 3, 4).encode();
+    vec![whole, torn, marker, vec![0; 64]]
 }

@@ -64,33 +64,27 @@ const SUM_BYTES: usize = 4;
 impl Record {
     /// Appends the record: its length, its type and fields, its checksum.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let start = out.len();
-        out.push(0);
-        match self {
+        let kind = match self {
+            Self::Header(_) => HEADER,
+            Self::Boot(_) => BOOT,
+            Self::Chunk { .. } => CHUNK,
+            Self::Lost { .. } => LOST,
+            Self::Synced => SYNCED,
+        };
+        put_frame(kind, out, |out| match self {
             Self::Header(header) => {
-                out.push(HEADER);
                 put(header.size, out);
                 put_signed(header.modified_ns, out);
                 out.extend_from_slice(&header.boot);
             }
-            Self::Boot(boot) => {
-                out.push(BOOT);
-                out.extend_from_slice(boot);
-            }
+            Self::Boot(boot) => out.extend_from_slice(boot),
             Self::Chunk { index, address } => {
-                out.push(CHUNK);
                 put(*index, out);
                 out.extend_from_slice(address);
             }
-            Self::Lost { index } => {
-                out.push(LOST);
-                put(*index, out);
-            }
-            Self::Synced => out.push(SYNCED),
-        }
-        out[start] = (out.len() - start - 1) as u8;
-        let sum = checksum(&out[start..]);
-        out.extend(sum);
+            Self::Lost { index } => put(*index, out),
+            Self::Synced => {}
+        });
     }
 
     fn read(body: &[u8]) -> Result<Self, Malformed> {
@@ -119,6 +113,28 @@ impl Record {
             Err(Malformed)
         }
     }
+}
+
+/// Appends a record of this type.
+pub(crate) fn put_frame(kind: u8, out: &mut Vec<u8>, fields: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend([0, kind]);
+    fields(out);
+    out[start] = (out.len() - start - 1) as u8;
+    let sum = checksum(&out[start..]);
+    out.extend(sum);
+}
+
+/// Types and fields of records, up to the first that is cut or damaged.
+pub(crate) fn frames(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    std::iter::from_fn(move || {
+        let length = usize::from(*bytes.first()?);
+        let (record, rest) = bytes.split_at_checked(1 + length + SUM_BYTES)?;
+        let (whole, sum) = record.split_at(1 + length);
+        let (kind, fields) = whole[1..].split_first()?;
+        bytes = rest;
+        (checksum(whole) == *sum).then_some((*kind, fields))
+    })
 }
 
 /// Of length and body: zeros, which a file system may leave after a power cut, are no record.

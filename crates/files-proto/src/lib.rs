@@ -7,6 +7,7 @@
 pub mod code;
 pub mod compress;
 pub mod content;
+pub mod doubt;
 mod entry;
 pub mod filter;
 pub mod journal;

@@ -58,6 +58,9 @@ pub const WANTED_TIMES_MAX: u64 = 4;
 pub const ASKED_TIMES_MAX: u32 = 4;
 /// Bytes of a journal's record without length and checksum (FILE-25): of a chunk, the longest.
 pub const JOURNAL_RECORD_BYTES_MAX: usize = 1 + 8 + 32;
+/// How much is in doubt after a power cut where the clock was set back since, so that nobody knows when that was
+/// (FILE-46), in nanoseconds: transfers are shorter than a day.
+pub const DOUBT_TIME_MIN_NS: i64 = 86_400_000_000_000;
 
 // Of codes (specs/files.md, FILE-30 and after).
 

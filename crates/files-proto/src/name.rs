@@ -19,6 +19,8 @@ use crate::limits::{NAME_BYTES_MAX, NAME_REPEATS_MAX, NAMES_OPEN_MAX};
 pub const PARTIAL_SUFFIX: &str = ".gramway-part";
 /// What ends the name of the journal beside it.
 pub const JOURNAL_SUFFIX: &str = ".gramway-state";
+/// The name of a destination's marker (FILE-46): no entry has it (FILE-20), and no journal, which is of a name.
+pub const MARKER_NAME: &str = JOURNAL_SUFFIX;
 
 /// What the receiver's file system does with names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 use crate::content::Address;
 use crate::entry::{Entry, Kind};
 use crate::journal::{Header, Journal};
-use crate::limits::PACKED_FILE_BYTES_MAX;
+use crate::limits::{CHUNK_BYTES, PACKED_FILE_BYTES_MAX};
 use crate::ranges::Ranges;
 use crate::reason::SkipReason;
 
@@ -132,6 +132,33 @@ pub fn resolve(entry: &Entry, existing: &Existing, on_conflict: OnConflict, may_
         OnConflict::Newer if may_replace && is_newer => Decision::Overwrite,
         OnConflict::Skip | OnConflict::Overwrite | OnConflict::Newer => Decision::Skip(SkipReason::Conflict),
     }
+}
+
+/// Decides where a file that is in doubt is in a file's place (FILE-47); `None` where that is decided as ever.
+/// `differs`: both were compared.
+///
+/// One that has the offered time, and no more bytes than are offered, is what a power cut has left of it, whatever the
+/// user wants of conflicts, unless a comparison says that it is the same. Larger files have a journal.
+#[must_use]
+pub fn decide_in_doubt(entry: &Entry, existing: &Existing, differs: bool) -> Option<Decision> {
+    let (
+        Kind::File { size },
+        Existing::File {
+            size: there,
+            modified_ns,
+        },
+    ) = (&entry.kind, existing)
+    else {
+        return None;
+    };
+    if *size > CHUNK_BYTES || there > size || !same_time(entry.modified_ns, *modified_ns) {
+        return None;
+    }
+    Some(match size {
+        0 => Decision::Skip(SkipReason::Same),
+        _ if differs || there < size => Decision::Overwrite,
+        _ => Decision::Compare,
+    })
 }
 
 /// What file systems cut times down to, in nanoseconds: NTFS and shares of SMB, UDF, exFAT, ext3 and HFS+, FAT.
@@ -364,6 +391,46 @@ mod tests {
                 Decision::Rename
             );
         }
+    }
+
+    /// FILE-47.
+    #[test]
+    fn what_a_power_cut_left_of_a_small_file_is_compared_or_replaced_and_nothing_else_is() {
+        let chunk = CHUNK_BYTES;
+        for (size, existing, before, after) in [
+            (5, there(5, 7), Some(Decision::Compare), Some(Decision::Overwrite)),
+            (
+                5,
+                there(0, 7),
+                Some(Decision::Overwrite),
+                Some(Decision::Overwrite),
+            ),
+            (
+                chunk,
+                there(chunk, 7),
+                Some(Decision::Compare),
+                Some(Decision::Overwrite),
+            ),
+            (
+                0,
+                there(0, 7),
+                Some(Decision::Skip(SkipReason::Same)),
+                Some(Decision::Skip(SkipReason::Same)),
+            ),
+            // A user's: longer, of another time, or no file.
+            (5, there(6, 7), None, None),
+            (5, there(0, 8), None, None),
+            (5, Existing::Directory, None, None),
+            // It had reached the disk before it got its name.
+            (chunk + 1, there(chunk, 7), None, None),
+        ] {
+            let decided = [false, true].map(|differs| decide_in_doubt(&file(size, 7), &existing, differs));
+            assert_eq!(decided, [before, after], "{size} {existing:?}");
+        }
+        assert_eq!(
+            decide_in_doubt(&entry(Kind::Directory, 7), &there(5, 7), false),
+            None
+        );
     }
 
     fn journal(size: u64, modified_ns: i64, chunks: &[u64]) -> Journal {

@@ -194,6 +194,17 @@ pub const ELSEWHERE_ENTRIES_MAX: usize = 65_536;
 /// How long they are looked for at most, on a disk that is slow: what is not found is fetched.
 pub const ELSEWHERE_TIME_MAX: Duration = Duration::from_secs(1);
 
+/// Entries of a destination among which what a power cut left in doubt is looked for at the end of a transfer: some
+/// seconds. Where there are more, the marker stays, and what is offered again is compared.
+pub const DOUBT_ENTRIES_MAX: usize = 1 << 20;
+
+/// How long that is looked for at most: the user waits for it, once after each power cut.
+pub const DOUBT_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// How often the marker of a destination is tried for while another transfer removes it, a [`TURN`] apart: it takes
+/// less than a millisecond.
+pub const MARKER_TRIES_MAX: u32 = 100;
+
 /// Chunks for which room is made on the disk at once, around the first that comes: 64 MiB, so that a file lies in few
 /// pieces however its chunks come.
 pub const PREALLOCATED_CHUNKS: u64 = 64;

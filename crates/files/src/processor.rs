@@ -29,6 +29,14 @@ pub(crate) fn now_ns() -> i64 {
     since.map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }
 
+/// The same as file systems know it, which is as late as the last tick.
+pub(crate) fn tick_ns() -> i64 {
+    let time = clock_gettime(ClockId::RealtimeCoarse);
+    time.tv_sec
+        .saturating_mul(1_000_000_000)
+        .saturating_add(time.tv_nsec)
+}
+
 /// What the system calls its present start: after another one, what was not synchronised may be gone. Where it does not
 /// tell, each process has its own.
 pub(crate) fn boot_id() -> BootId {

@@ -154,6 +154,7 @@ fn transfer(
         to_receiver.send(sender.poll_messages(source));
         to_sender.send(receiver.poll_messages(disk));
         if sender.is_done() && receiver.is_done() {
+            disk.sync();
             return End::Done;
         }
         if happens(random, faults.killed) {
@@ -217,9 +218,10 @@ fn assert_same(source: &Source, disk: &Disk, seed: u64) {
         );
     }
     assert!(disk.partials.is_empty(), "seed {seed}: partial files are left");
+    assert!(disk.is_settled(), "seed {seed}: something is in doubt");
 }
 
-/// FILE-6 to FILE-14, FILE-16, FILE-17, FILE-25 to FILE-29, FILE-35.
+/// FILE-6 to FILE-14, FILE-16, FILE-17, FILE-25 to FILE-29, FILE-35, FILE-46, FILE-47.
 #[test]
 fn whatever_goes_wrong_the_tree_arrives() {
     for seed in 0..30 {

@@ -1,16 +1,18 @@
-//! The receiver of the model, and its disk: what was written is lost by a power cut unless it was synced, and what was
-//! synced is damaged now and then, which a user knows who wants checksums then.
+//! The receiver of the model, and its disk: what was written is lost by a power cut unless it was synced, also of small
+//! files that have their names, and what was synced is damaged now and then, which a user knows who wants checksums
+//! then.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use files_proto::compress::Decompression;
 use files_proto::content::{Address, Root, RootBuilder, chunk_address, chunk_count, chunk_length};
+use files_proto::doubt::{Marker, Span};
 use files_proto::journal::{BootId, Header, Journal, Reader, Record};
 use files_proto::limits::{CHUNK_BYTES, PACKED_FILE_BYTES_MAX};
 use files_proto::manifest::Manifest;
 use files_proto::message::{Hello, Message, VERSION};
 use files_proto::name::Rules;
-use files_proto::plan::{Decision, Existing, OnConflict, Resume, compare, decide, resume};
+use files_proto::plan::{Decision, Existing, OnConflict, Resume, compare, decide, decide_in_doubt, resume};
 use files_proto::record::{Body, Chunk, RecordHead};
 use files_proto::{Entry, EntryId, Kind, Ranges, pack};
 use rand::Rng;
@@ -31,6 +33,14 @@ pub(crate) struct Disk {
     pub(crate) boot: BootId,
     /// Bytes of chunks and small files that were ever written.
     pub(crate) written: u64,
+    /// That of the destination; the disk has it.
+    marker: Marker,
+    /// When each file was changed.
+    changed: BTreeMap<Path, i64>,
+    /// Files whose bytes the disk may not have.
+    unsynced: BTreeSet<Path>,
+    /// Steps on with each file.
+    clock_ns: i64,
 }
 
 #[derive(Default)]
@@ -134,6 +144,16 @@ impl Disk {
             partial.journal.truncate(length);
             partial.unsynced = 0;
         }
+        for path in std::mem::take(&mut self.unsynced) {
+            let (bytes, _) = self.files.get_mut(&path).expect("it was stored");
+            match random.random_range(0..4) {
+                // Names and sizes may be on the disk before bytes are.
+                0 => bytes.clear(),
+                1 => bytes.fill(0),
+                2 => drop(self.files.remove(&path)),
+                _ => {}
+            }
+        }
         // A journal whose first record never reached the disk is none.
         let boot = self.boot;
         self.partials.retain(|_, partial| {
@@ -155,6 +175,29 @@ impl Disk {
     /// Whether a journal claims what is damaged.
     pub(crate) fn is_damaged(&self) -> bool {
         self.partials.values().any(|partial| !partial.damaged.is_empty())
+    }
+
+    /// The end of a transfer: the disk takes everything before DONE.
+    pub(crate) fn sync(&mut self) {
+        self.unsynced.clear();
+        let changed = &self.changed;
+        let is_left = |span: Span| changed.values().any(|changed| span.has(*changed));
+        self.marker = self
+            .marker
+            .end(self.boot, self.clock_ns, is_left)
+            .unwrap_or_default();
+    }
+
+    /// Whether nothing in it is in doubt.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.marker == Marker::default()
+    }
+
+    /// A file gets its name, or is what was compared.
+    fn change(&mut self, path: &Path) -> i64 {
+        self.clock_ns += 1;
+        self.changed.insert(path.clone(), self.clock_ns);
+        self.clock_ns
     }
 
     /// Bytes of the source that neither a file nor a journal has.
@@ -191,6 +234,9 @@ pub(crate) struct Receiver {
     decompression: Decompression,
     /// Whether its user wants checksums.
     checks: bool,
+    began_ns: i64,
+    /// What may be there without its bytes.
+    doubted: Option<Span>,
 }
 
 struct File {
@@ -215,6 +261,8 @@ impl Receiver {
             messages: vec![hello],
             decompression: Decompression::new(),
             checks: disk.is_damaged(),
+            began_ns: disk.clock_ns + 1,
+            doubted: disk.marker.doubted(disk.boot, disk.clock_ns + 1),
         }
     }
 
@@ -303,12 +351,21 @@ impl Receiver {
             size: bytes.len() as u64,
             modified_ns: *modified_ns,
         });
-        match decide(entry, existing.as_ref(), OnConflict::Overwrite, false) {
+        let is_doubted = self
+            .doubted
+            .zip(disk.changed.get(&path))
+            .is_some_and(|(span, changed)| span.has(*changed));
+        let in_doubt = existing.as_ref().filter(|_| is_doubted);
+        let decision = in_doubt.and_then(|existing| decide_in_doubt(entry, existing, false));
+        let decide = || decide(entry, existing.as_ref(), OnConflict::Newer, false);
+        match decision.unwrap_or_else(decide) {
             // It may want what it could compare.
             Decision::Create | Decision::Overwrite | Decision::Compare => {}
             Decision::Skip(reason) => {
+                assert_eq!(reason, files_proto::SkipReason::Same);
                 if let Some((_, modified_ns)) = disk.files.get_mut(&path) {
                     *modified_ns = entry.modified_ns;
+                    disk.change(&path);
                 }
                 self.messages.push(Message::Skip {
                     entry: entry.id,
@@ -459,6 +516,14 @@ impl Receiver {
 
     fn store(&mut self, entry: EntryId, bytes: Vec<u8>, disk: &mut Disk) {
         let file = self.files.remove(&entry).expect("it is open");
+        let changed_ns = disk.change(&file.path);
+        if file.size <= CHUNK_BYTES {
+            disk.unsynced.insert(file.path.clone());
+            // The disk has it before the file has its name.
+            disk.marker = disk.marker.begin(disk.boot, self.began_ns, changed_ns);
+        } else {
+            disk.unsynced.remove(&file.path);
+        }
         disk.files.insert(file.path, (bytes, file.modified_ns));
         self.done(entry);
     }

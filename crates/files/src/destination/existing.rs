@@ -1,6 +1,7 @@
 //! What is found at a path of a destination, and what tells one file from all others.
 
 use std::fs::File;
+use std::io;
 
 use rustix::fs::{FileType, Stat, fstat};
 
@@ -11,6 +12,8 @@ pub(crate) struct Existing {
     pub(crate) size: u64,
     /// Nanoseconds since 1970.
     pub(crate) modified: i64,
+    /// When anything of it was changed, by the clock of the file system.
+    pub(crate) changed: i64,
     /// Permission bits.
     pub(crate) mode: u32,
     /// What tells it from all other files; `None` where it may have several names.
@@ -34,18 +37,26 @@ impl Existing {
             FileType::Symlink => Kind::Symlink,
             _ => Kind::Other,
         };
-        let nanoseconds = i64::try_from(stat.st_mtime_nsec).unwrap_or(0);
         Self {
             kind,
             size: u64::try_from(stat.st_size).unwrap_or(0),
-            modified: stat
-                .st_mtime
-                .saturating_mul(1_000_000_000)
-                .saturating_add(nanoseconds),
+            modified: nanoseconds(stat.st_mtime, stat.st_mtime_nsec),
+            changed: nanoseconds(stat.st_ctime, stat.st_ctime_nsec),
             mode: stat.st_mode & 0o7777,
             identity: (stat.st_nlink <= 1).then(|| identity(stat)),
         }
     }
+}
+
+fn nanoseconds(seconds: i64, rest: u64) -> i64 {
+    let rest = i64::try_from(rest).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(rest)
+}
+
+/// When anything of an open file was changed.
+pub(crate) fn changed_of(file: &File) -> io::Result<i64> {
+    let stat = fstat(file)?;
+    Ok(nanoseconds(stat.st_ctime, stat.st_ctime_nsec))
 }
 
 /// Inodes are numbered on each device.

@@ -79,6 +79,14 @@ impl Destination {
         Ok(())
     }
 
+    /// Has the file system know a file as changed now, and no time of its content: it was compared.
+    pub(crate) fn confirm(&self, path: &Path) -> io::Result<()> {
+        if let Some(found) = self.existing(path)?.filter(|found| found.kind == Kind::File) {
+            futimens(self.read(path)?, &times(found.modified))?;
+        }
+        Ok(())
+    }
+
     /// Gives a directory extended attributes, before a mode that may forbid it.
     pub(crate) fn give_attributes(&self, path: &Path, attributes: &[Attribute]) -> io::Result<()> {
         self.attribute(&*self.directory(path)?, attributes);

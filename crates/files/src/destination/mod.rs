@@ -34,7 +34,7 @@ use crate::naming;
 use crate::processor::umask;
 use crate::room::Room;
 
-pub(crate) use existing::{Existing, Kind, identity_of};
+pub(crate) use existing::{Existing, Kind, changed_of, identity_of};
 use file_systems::FileSystems;
 pub(crate) use finishing::times;
 

@@ -53,8 +53,9 @@ impl Planner<'_> {
             // By a name that the file system takes for the same, whatever is known of it.
             return self.free_name(destination, entry, path, tried);
         }
+        let decision = self.decide(entry, &found, path, &mut tried);
         let existing = found.existing;
-        match self.decide(entry, &existing, path, &mut tried) {
+        match decision {
             Decision::Create => Ok(free()),
             Decision::Skip(SkipReason::Same) => Ok(Place::Same(path.to_owned())),
             Decision::Skip(_) if matches!(existing, Existing::Directory | Existing::Special) => Ok(
@@ -84,12 +85,9 @@ impl Planner<'_> {
 
     /// By the user's rule, or by the answer of whoever is asked, once for each entry; [`Decision::Ask`] only where this
     /// is a dry run, which asks nobody.
-    fn decide(&self, entry: &Entry, existing: &Existing, path: &Path, tried: &mut Tried) -> Decision {
+    fn decide(&self, entry: &Entry, found: &Found, path: &Path, tried: &mut Tried) -> Decision {
         let differs = tried.number > 0;
-        let decide = |rule| match plan::decide(entry, Some(existing), rule, self.options.checksum) {
-            Decision::Compare if differs => plan::resolve(entry, existing, rule, true),
-            decision => decision,
-        };
+        let decide = |rule| self.decide_by(rule, entry, found, differs);
         let decision = decide(tried.answer.unwrap_or_else(|| rule(&self.options.on_conflict)));
         let OnConflict::Ask(ask) = &self.options.on_conflict else {
             return decision;
@@ -97,9 +95,23 @@ impl Planner<'_> {
         if decision != Decision::Ask || self.options.dry_run {
             return decision;
         }
-        let answer = answered(ask(&conflict(entry, existing, path)));
+        let answer = answered(ask(&conflict(entry, &found.existing, path)));
         tried.answer = Some(answer);
         decide(answer)
+    }
+
+    /// `differs`: both were compared.
+    fn decide_by(&self, rule: plan::OnConflict, entry: &Entry, found: &Found, differs: bool) -> Decision {
+        let existing = &found.existing;
+        if self.receiving.doubt.has(found.changed_ns)
+            && let Some(decision) = plan::decide_in_doubt(entry, existing, differs)
+        {
+            return decision;
+        }
+        match plan::decide(entry, Some(existing), rule, self.options.checksum) {
+            Decision::Compare if differs => plan::resolve(entry, existing, rule, true),
+            decision => decision,
+        }
     }
 
     /// The lowest number that is free both on the disk and of what is offered (FILE-22), or in whose place a file is
@@ -112,15 +124,18 @@ impl Planner<'_> {
         mut tried: Tried,
     ) -> io::Result<Place> {
         let name = path.file_name().unwrap_or_default().as_bytes();
-        for number in 2.max(tried.number + 1)..u32::MAX {
+        // The last one again: where it is what a power cut left, it is replaced.
+        for number in 2.max(tried.number)..u32::MAX {
             let other_name = numbered(name, number);
             if !self.receiving.state().manifest.is_free(entry.id, &other_name) {
                 continue;
             }
             let other = path.with_file_name(OsStr::from_bytes(&other_name));
             let found = existing(destination, &other)?;
-            let there = found.as_ref().map(|found| &found.existing);
-            let place = match plan::decide(entry, there, plan::OnConflict::Rename, self.options.checksum) {
+            let differs = number == tried.number;
+            let decide = |found| self.decide_by(plan::OnConflict::Rename, entry, found, differs);
+            let takes_place = || found.as_ref().is_some_and(|found| self.take_place(found));
+            let place = match found.as_ref().map_or(Decision::Create, decide) {
                 Decision::Create => Place::Free {
                     path: other,
                     like: None,
@@ -133,9 +148,9 @@ impl Planner<'_> {
                     });
                 }
                 // Of an earlier transfer of the same file, unless another entry of this one is stored there.
-                Decision::Skip(SkipReason::Same) if found.is_some_and(|found| self.take_place(&found)) => {
-                    Place::Same(other)
-                }
+                Decision::Skip(SkipReason::Same) if takes_place() => Place::Same(other),
+                // What a power cut has left of it, unless another entry of this transfer is stored there.
+                Decision::Overwrite if takes_place() => Place::Taken(other),
                 _ => continue,
             };
             // Entries that come later get other names.
@@ -193,11 +208,25 @@ impl Planner<'_> {
         }
         let is_same = compared.is_same && (tried.number == 1 || self.reserve(&entry, &candidate));
         match self.receiving.destination.clone().filter(|_| is_same) {
-            Some(destination) => self.end_same(&destination, &entry, &candidate),
+            Some(destination) => {
+                self.settle(&destination, &candidate);
+                self.end_same(&destination, &entry, &candidate);
+            }
             None => {
                 tried.addresses = compared.addresses;
                 self.plan_placed(&entry, path, tried);
             }
+        }
+    }
+
+    /// What was in doubt at this path is the file that is offered.
+    fn settle(&self, destination: &Destination, path: &Path) {
+        if let Ok(Some(found)) = existing(destination, path)
+            && self.receiving.doubt.has(found.changed_ns)
+            && !self.options.dry_run
+        {
+            // What cannot be changed stays in doubt.
+            let _ = destination.confirm(path);
         }
     }
 

@@ -67,7 +67,7 @@ fn look(destination: &Destination, entries_max: usize, began: Instant) -> Files 
 }
 
 /// Whether it is a file that is not complete, or the journal of one.
-fn is_ours(path: &Path) -> bool {
+pub(super) fn is_ours(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default();
     files_proto::name::check(name.as_encoded_bytes()).is_err()
 }

@@ -14,6 +14,8 @@ use crate::options::Conflict;
 pub(super) struct Found {
     /// As plans know it.
     pub(super) existing: Existing,
+    /// When anything of it was changed.
+    pub(super) changed_ns: i64,
     /// Of what may be replaced; [`destination::Existing::identity`].
     pub(super) identity: Option<u64>,
 }
@@ -36,6 +38,7 @@ pub(super) fn existing(destination: &Destination, path: &Path) -> io::Result<Opt
     let is_replaced = matches!(existing, Existing::File { .. } | Existing::Symlink { .. });
     Ok(Some(Found {
         existing,
+        changed_ns: found.changed,
         identity: found.identity.filter(|_| is_replaced),
     }))
 }

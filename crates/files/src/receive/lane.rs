@@ -189,7 +189,9 @@ impl Receiving {
 
     /// Puts a complete file in its place.
     pub(super) fn place(&self, file: &Arc<Incoming>) {
-        if let Err(error) = file.place(|file| self.take_place(file)) {
+        let is_doubted = self.destination.as_deref().filter(|_| !file.has_journal());
+        let marked = is_doubted.map_or(Ok(()), |destination| self.doubt.begin(destination));
+        if let Err(error) = marked.and_then(|()| file.place(|file| self.take_place(file))) {
             return self.fail_file(file, reason_of(&error), &sentence(&error), true);
         }
         let target = &file.target;
@@ -268,7 +270,13 @@ impl Receiving {
             return;
         };
         let waiting = self.progress.wait(Wait::Disk);
-        let written = write_small(destination, small, bytes, |file| self.take_place(file));
+        // Of nothing no bytes can be lost.
+        let marked = match small.size {
+            0 => Ok(()),
+            _ => self.doubt.begin(destination),
+        };
+        let written =
+            marked.and_then(|()| write_small(destination, small, bytes, |file| self.take_place(file)));
         drop(waiting);
         match written {
             Ok(()) => {

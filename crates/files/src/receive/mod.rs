@@ -5,6 +5,7 @@
 mod compare;
 mod conflicts;
 mod damaged;
+mod doubt;
 mod elsewhere;
 mod file;
 mod found;
@@ -48,6 +49,7 @@ use crate::options::{Destination as To, ReceiveOptions, Report, Transport};
 use crate::processor::process_time;
 use crate::progress::{Counter, Event, Progress};
 use compare::{Asked, Compared};
+use doubt::Doubt;
 use elsewhere::Elsewhere;
 use hands::Hands;
 use placing::Placing;
@@ -74,8 +76,10 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
     let rules = destination
         .as_ref()
         .map(|destination| destination.rules(Path::new(""), asks));
+    let doubt = Doubt::read(destination.as_deref());
     let receiving = Receiving {
         destination,
+        doubt,
         outbox: Outbox::default(),
         progress: progress.clone(),
         write_back: WriteBack::default(),
@@ -236,6 +240,13 @@ impl Receiving {
         })
     }
 
+    /// Everything is on the disk.
+    fn end_doubt(&self) {
+        if let Some(destination) = &self.destination {
+            self.doubt.end(destination, &self.progress);
+        }
+    }
+
     /// What ends the transfer, where something does.
     fn take_fatal(&self) -> Result<(), TransferError> {
         let mut fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner);
@@ -360,6 +371,7 @@ impl Conversation<'_, '_> {
                     if self.writes() {
                         // Who is told that all is stored may remove the source.
                         self.receiving.sync()?;
+                        self.receiving.end_doubt();
                     }
                     // What came up since this turn began.
                     self.receiving.take_fatal()?;

@@ -14,6 +14,7 @@ use files_proto::message::{Message, Totals};
 use files_proto::name::Rules;
 use files_proto::{Attribute, EntryId, FailReason, Ranges, SkipReason};
 
+use super::doubt::Doubt;
 use super::file::Incoming;
 use super::hands::Hands;
 use super::placing::Placing;
@@ -30,6 +31,8 @@ use crate::progress::{Counter, Event, How, Progress};
 pub(super) struct Receiving {
     /// `None` for standard output, or where nothing is written.
     pub(super) destination: Option<Arc<Destination>>,
+    /// What power cuts may have taken, and may take.
+    pub(super) doubt: Doubt,
     pub(super) outbox: Outbox,
     pub(super) progress: Progress,
     pub(super) write_back: WriteBack,

@@ -5,6 +5,7 @@
 mod common;
 mod conflicts;
 mod damage;
+mod power;
 mod trial;
 
 use std::fs;
