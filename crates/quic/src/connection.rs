@@ -3,6 +3,7 @@
 mod closing;
 mod peer;
 mod sending;
+mod stopped;
 mod watch;
 
 use std::net::SocketAddr;
@@ -11,8 +12,9 @@ use std::time::Instant;
 
 use closing::Closing;
 use packet::OwnerKey;
-use quinn_proto::{ConnectionError, Datagram, Dir, Transmit, VarInt};
+use quinn_proto::{ConnectionError, ConnectionEvent, Datagram, Dir, Transmit, VarInt};
 use sending::Turn;
+use stopped::Stopped;
 
 pub(crate) use peer::Peer;
 use watch::Watch;
@@ -131,6 +133,7 @@ pub(crate) struct Connection {
     pub(crate) owner: Option<OwnerKey>,
     /// The deadline as it stands in the endpoint's timer set.
     pub(crate) timer: Option<Instant>,
+    stopped: Stopped,
     pub(crate) peer: Peer,
     /// The handshake is complete.
     pub(crate) is_established: bool,
@@ -195,6 +198,7 @@ impl Connection {
             ready: false,
             owner: None,
             timer: None,
+            stopped: Stopped::default(),
             peer,
             is_established: false,
             is_covered,
@@ -209,6 +213,16 @@ impl Connection {
             idle: 0,
             turn: Turn::FIRST,
             watch: None,
+        }
+    }
+
+    /// Gives a packet of a peer to the core.
+    pub(crate) fn handle_packet_of_peer(&mut self, now: Instant, event: ConnectionEvent) {
+        let may_have_waited = self.stopped.may_have_waited(now, self.timer);
+        let round_trip = self.proto.rtt();
+        self.proto.handle_event(event);
+        if may_have_waited && self.proto.rtt() > round_trip && !self.proto.is_closed() {
+            self.proto.path_changed(now);
         }
     }
 

@@ -194,6 +194,13 @@ pub const UNDECIDED_BYTES_MAX: usize = 512 << 10;
 /// client waits before it gives up.
 pub const UNDECIDED_TIME_MAX: Duration = Duration::from_secs(2);
 
+/// A timer of a peer's connection that is overdue by more than this shows that the process was stopped, or whoever drives it:
+/// longer than a busy machine is late.
+pub const STOPPED_TIME: Duration = Duration::from_secs(1);
+
+/// How long after a stop what is read may have waited since before: longer than it takes to empty the socket.
+pub const RESUMED_TIME: Duration = Duration::from_millis(100);
+
 /// How long the rest of a new connection's first flight is dropped after the caller did not accept it: longer than a flight
 /// takes to arrive, and shorter than a client waits before it repeats it.
 pub const TURNED_DOWN_TIME: Duration = Duration::from_millis(200);

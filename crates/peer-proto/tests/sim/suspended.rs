@@ -71,3 +71,31 @@ fn after_a_long_sleep_of_one_end_or_both_the_connection_has_ended_and_another_on
         world.drive_until(|world| world.ends[1].received.len() == 1);
     }
 }
+
+/// Acknowledgements wait in the socket.
+#[test]
+fn a_stop_of_the_program_is_no_round_trip() {
+    for stopped in [
+        Duration::from_millis(1_500),
+        Duration::from_secs(3),
+        Duration::from_secs(20),
+    ] {
+        let mut world = World::connected(link(), 1);
+        world.drive(Duration::from_secs(1));
+        for _ in 0..8 {
+            world.send(0, "are you there?", Delivery::unordered()).unwrap();
+            world.drive(Duration::from_millis(2));
+        }
+        world.ends[0].is_suspended = true;
+        world.drive(stopped);
+        assert!(world.ends[0].ended.is_empty(), "no answer was read");
+        world.ends[0].is_suspended = false;
+        world.drive_until(|world| world.ends[0].ended.len() == 8);
+        let peer = world.ends[0].peer();
+        let round_trip = world.ends[0].peers.path_stats(peer).unwrap().round_trip;
+        assert!(
+            round_trip < Duration::from_millis(400),
+            "{stopped:?}: {round_trip:?}"
+        );
+    }
+}

@@ -246,7 +246,11 @@ impl Endpoint {
             connection.unread.packet(length);
         }
         if !connection.is_stranger() {
-            connection.proto.handle_event(event);
+            if self.peers.is_some() {
+                connection.handle_packet_of_peer(now, event);
+            } else {
+                connection.proto.handle_event(event);
+            }
             if let Some(id) = id.filter(|id| !self.trusted_ids.has(*id)) {
                 self.trusted_ids.remember(id);
             }
