@@ -18,7 +18,7 @@ use crate::limits::{
     MET_TIME,
 };
 use crate::paths::is_relayed;
-use crate::peer::Stage;
+use crate::peer::{Peer, Stage};
 use crate::race::Race;
 
 /// Checks that go to one peer.
@@ -300,11 +300,14 @@ impl Peers {
             self.checks.remove(0);
         }
         let usable = |address: &&SocketAddr| address.port() != 0 && !address.ip().is_unspecified();
-        let is_met = |peer: &&Option<Box<crate::peer::Peer>>| {
-            peer.as_deref()
-                .is_some_and(|peer| peer.id == Some(to) && peer.connection().is_some())
-        };
-        if let Some(index) = self.peers.iter().position(|peer| is_met(&peer)) {
+        let is_met = |peer: &Peer| peer.id == Some(to) && peer.connection().is_some();
+        // Of several the last one: of one that began anew the former connection has not ended yet.
+        let peers = self.peers.iter().enumerate();
+        let met = peers.filter_map(|(index, peer)| Some((index, peer.as_deref()?)));
+        let last = met
+            .filter(|(_, peer)| is_met(peer))
+            .max_by_key(|(_, peer)| peer.generation);
+        if let Some((index, _)) = last {
             let usable: Vec<SocketAddr> = addresses.iter().filter(usable).copied().collect();
             self.add_paths(now, index, &usable);
         }
@@ -379,7 +382,7 @@ impl Peers {
             return;
         }
         for datagram in data.chunks(size).filter(|datagram| is_stun(datagram)) {
-            let belongs = |peer: &crate::peer::Peer| match &peer.stage {
+            let belongs = |peer: &Peer| match &peer.stage {
                 Stage::Connecting(race) => race.meeting().is_some_and(|meeting| meeting.is_check(datagram)),
                 Stage::Accepting(_) | Stage::Connected(_) | Stage::Ended => false,
             };

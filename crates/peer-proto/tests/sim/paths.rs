@@ -8,7 +8,7 @@ use packet::{Ecn, Path};
 use peer_proto::{AddressSource, Delivery, Peers, limits};
 use sim::LinkConfig;
 
-use crate::world::{World, parameters};
+use crate::world::{MEETING, World, id, parameters};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -439,4 +439,37 @@ fn a_connection_goes_its_own_way_where_another_one_came_about_that_left_for_the_
         let is_same = number == 1;
         assert_eq!(world.is_relayed() == Some(true), is_same, "of peer {number}");
     }
+}
+
+/// RDV-8: the former connection of a peer that has begun anew does not take the paths of the one that lives.
+#[test]
+fn who_meets_again_is_given_addresses_for_its_last_connection() {
+    let mut world = World::connected(open(), 1);
+    // Nothing is under way.
+    world.drive(5 * SECOND);
+    let [one, two] = world.ends.each_ref().map(|end| end.relayed);
+    world.network.join(one, two, relay());
+    world.ends[0].peers = Peers::new(parameters(1));
+    world.connect();
+    world.drive_until(|world| world.ends.iter().all(|end| end.connected.len() == 2));
+    assert!(world.ends[1].closed.is_empty(), "the former one lives on");
+    let now = world.now();
+    let address = world.ends[0].address;
+    assert!(
+        world.ends[1]
+            .peers
+            .send_checks(now, id(1), MEETING, &[address, one])
+    );
+    let peer = world.ends[0].peer();
+    world.ends[0]
+        .peers
+        .add_addresses(now, peer, AddressSource::Rendezvous, &[two]);
+    world.set_link(closed());
+    for end in &mut world.ends {
+        end.ended.clear();
+        end.received.clear();
+    }
+    talk(&mut world, 5);
+    assert_eq!(world.is_relayed(), Some(true));
+    has_all(&mut world);
 }
