@@ -114,7 +114,7 @@ impl JournalFile {
     }
 
     /// The source has changed. Of all that is in the part, these chunks are its own and on the disk; the disk knows
-    /// before others are overwritten (FILE-27).
+    /// before others are overwritten (FILE-27). Where it takes no more, what stands before counts still.
     pub(super) fn change_source(
         &mut self,
         size: u64,
@@ -135,8 +135,13 @@ impl JournalFile {
             .chain(chunks)
             .chain([Record::Synced])
             .collect();
-        self.append(&records)?;
-        self.file.sync_data()
+        let end = self.file.stream_position()?;
+        let recorded = self.append(&records).and_then(|()| self.file.sync_data());
+        if recorded.is_err() {
+            // A header with some of its chunks would make what is before it void.
+            let _ = self.file.set_len(end);
+        }
+        recorded
     }
 
     /// The disk is asked to take the part.
@@ -164,6 +169,8 @@ impl JournalFile {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+
     use super::*;
 
     /// FILE-26.
@@ -207,5 +214,35 @@ mod tests {
         journal.end_sync().unwrap();
         let read = JournalFile::read(&destination, path).unwrap();
         assert_eq!(read.chunks.keys().copied().collect::<Vec<u64>>(), [4]);
+    }
+
+    /// FILE-35: as on a disk that is full.
+    #[test]
+    fn a_journal_that_cannot_say_what_is_left_of_a_changed_source_says_what_it_said() {
+        // It grows to two pages and no further.
+        let file = File::from(memfd_create("journal", MemfdFlags::ALLOW_SEALING).unwrap());
+        file.set_len(2 * 4_096).unwrap();
+        fcntl_add_seals(&file, SealFlags::GROW).unwrap();
+        let mut journal = JournalFile {
+            file,
+            meanwhile: None,
+        };
+        let header = Header {
+            size: 10 << 20,
+            modified_ns: 5,
+            boot: boot_id(),
+        };
+        journal.append(&[Record::Header(header)]).unwrap();
+        journal.chunk(3, [3; 32]).unwrap();
+        let there: Vec<(u64, Address)> = (0..1_000).map(|index| (index, [7; 32])).collect();
+        assert!(journal.change_source(1_000 << 20, 6, &there).is_err());
+        let mut bytes = Vec::new();
+        journal.file.rewind().unwrap();
+        journal.file.read_to_end(&mut bytes).unwrap();
+        let mut reader = Reader::new(boot_id());
+        reader.push(&bytes);
+        let read = reader.finish().unwrap();
+        assert_eq!(read.header, header);
+        assert_eq!(read.chunks.into_keys().collect::<Vec<u64>>(), [3]);
     }
 }
