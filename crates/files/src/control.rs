@@ -15,7 +15,7 @@ use peer::{ReceiveStream, SendStream};
 
 use crate::carrier::ended;
 use crate::error::TransferError;
-use crate::limits::{CONTROL_QUEUE_BYTES, CONTROL_READ_BYTES, HELD_TURN};
+use crate::limits::{CONTROL_QUEUE_BYTES, CONTROL_READ_BYTES, HELD_TURN, HELLO_TIME_MAX};
 use crate::progress::Progress;
 use crate::waits::Look;
 
@@ -215,13 +215,79 @@ impl Inbox {
     }
 }
 
+/// The other end's HELLO: its first message, once, and in time (FILE-2). Whoever says nothing holds no transfer.
+pub(crate) struct Greeting {
+    until: Instant,
+    has_come: bool,
+}
+
+impl Greeting {
+    /// It is waited for from now on.
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            until: now + HELLO_TIME_MAX,
+            has_come: false,
+        }
+    }
+
+    /// Whether the other end may go on, of which this has been heard by now.
+    pub(crate) fn check(&mut self, heard: &Heard, now: Instant) -> Result<(), TransferError> {
+        let broken = |how: &str| Err(TransferError::Broken(how.to_owned()));
+        match heard {
+            Heard::Message(Message::Hello(_)) => match std::mem::replace(&mut self.has_come, true) {
+                true => broken("it says HELLO twice"),
+                false => Ok(()),
+            },
+            Heard::Message(_) if !self.has_come => broken("its first message is no HELLO"),
+            Heard::Nothing if !self.has_come && now >= self.until => {
+                Err(TransferError::Lost("the other end said nothing".to_owned()))
+            }
+            Heard::Message(_) | Heard::Nothing | Heard::End => Ok(()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::thread;
 
+    use files_proto::message::{Hello, VERSION};
+
     use peer::blocking::wait;
 
     use super::*;
+    use crate::limits::TURN;
+
+    /// FILE-2.
+    #[test]
+    fn whoever_says_no_hello_in_time_or_first_or_once_does_not_go_on() {
+        let begun = Instant::now();
+        let [early, late] = [begun + HELLO_TIME_MAX - TURN, begun + HELLO_TIME_MAX];
+        let hello = || {
+            Heard::Message(Message::Hello(Hello {
+                version: VERSION,
+                sender: false,
+                extensions: Vec::new(),
+            }))
+        };
+        let other = || Heard::Message(Message::Ask { entry: 0 });
+        let mut silent = Greeting::new(begun);
+        assert!(silent.check(&Heard::Nothing, early).is_ok());
+        let ended = silent.check(&Heard::Nothing, late);
+        assert!(matches!(ended, Err(TransferError::Lost(_))), "{ended:?}");
+        assert!(matches!(
+            silent.check(&other(), early),
+            Err(TransferError::Broken(_))
+        ));
+        let mut greeting = Greeting::new(begun);
+        for heard in [hello(), other(), Heard::Nothing, Heard::End] {
+            assert!(greeting.check(&heard, late).is_ok());
+        }
+        assert!(matches!(
+            greeting.check(&hello(), early),
+            Err(TransferError::Broken(_))
+        ));
+    }
 
     #[test]
     fn a_bell_ends_a_wait_once_also_where_it_rang_before() {

@@ -229,7 +229,7 @@ pub const DAMAGED_ARRIVALS_MAX: u64 = 1_024;
 // All of a file once, twice as much that came damaged, and once all of it whose root is another one (FILE-14).
 const _: () = assert!(files_proto::limits::WANTED_TIMES_MAX == 4);
 
-/// How long the sender may take for its HELLO.
+/// How long the sender may take to open the control stream, and either end for its HELLO after that.
 pub const HELLO_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// How often an end judges what holds it up, and tells the other one where that has changed.

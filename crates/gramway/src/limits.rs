@@ -317,8 +317,15 @@ pub(crate) const TRANSFER_PROOF_BYTES_MAX: usize = 128;
 /// How often a code may be tried without being proved wrong: each costs a key exchange, and says nothing of the code.
 pub(crate) const TRANSFER_ATTEMPTS_MAX: u32 = 100;
 
-/// Connections that a sender serves at a time: all receivers, and some who have no code.
+/// Transfers of a sender at a time, to peers that it knows or that have proved to know a code.
 pub(crate) const TRANSFER_GUESTS_MAX: usize = 32;
+
+/// Those to one peer: who lists and receives at once, or has lost a connection that this end has not.
+pub(crate) const TRANSFER_OF_PEER_MAX: usize = 4;
+
+/// Connections at a time that have not proved to know a code: each has a thread. A proof takes three round trips, in
+/// which as many would have to come to keep an honest one out.
+pub(crate) const TRANSFER_STRANGERS_MAX: usize = 32;
 
 /// Before a receiver comes again that was one too many.
 pub(crate) const TRANSFER_BUSY_PAUSE: Duration = Duration::from_secs(2);

@@ -40,7 +40,7 @@ use quic::KeyIdentity;
 use crate::carrier::offer::Offered;
 use crate::carrier::tcp::Listening;
 use crate::carrier::{Carrier, RecordReceiver, Sockets};
-use crate::control::{Bell, Heard, Held, INTERRUPTED, Inbox, Outbox, STORED};
+use crate::control::{Bell, Greeting, Heard, Held, INTERRUPTED, Inbox, Outbox, STORED};
 use crate::destination::Destination;
 use crate::error::TransferError;
 use crate::filter;
@@ -345,7 +345,7 @@ impl Conversation<'_, '_> {
         if self.options.transport != Transport::Quic {
             self.offer_tcp();
         }
-        let mut has_greeted = false;
+        let mut greeting = Greeting::new(Instant::now());
         loop {
             if self.receiving.progress.is_cancelled() {
                 return Err(TransferError::Cancelled);
@@ -354,15 +354,11 @@ impl Conversation<'_, '_> {
             if !self.receiving.outbox.has_room_within(TURN) {
                 continue;
             }
-            match self.inbox.next(TURN, &self.receiving.bell)? {
+            let heard = self.inbox.next(TURN, &self.receiving.bell)?;
+            greeting.check(&heard, Instant::now())?;
+            match heard {
                 Heard::Message(Message::Hello(hello)) => {
-                    if std::mem::replace(&mut has_greeted, true) {
-                        return Err(broken("it says HELLO twice"));
-                    }
                     ours.agree(&hello)?;
-                }
-                Heard::Message(_) if !has_greeted => {
-                    return Err(broken("its first message is no HELLO"));
                 }
                 Heard::Message(Message::Done(_)) => {
                     if !self.receiving.state().manifest.is_done() {

@@ -23,7 +23,7 @@ use crate::carrier::offer::Offered;
 use crate::carrier::tcp::Listening;
 use crate::carrier::{Carrier, RecordSender, Sockets};
 use crate::choice::{Choice, Decision, Totals};
-use crate::control::{Bell, Heard, Held, INTERRUPTED, Inbox, Outbox, STORED};
+use crate::control::{Bell, Greeting, Heard, Held, INTERRUPTED, Inbox, Outbox, STORED};
 use crate::error::TransferError;
 use crate::limits::{
     CHUNK_PRIORITY, CHUNKS_OWN_QUIC, CONTROL_PRIORITY, FAREWELL_TIME_MAX, HEARD_TIME_MAX, QUIC_BUFFERS,
@@ -287,23 +287,19 @@ impl<'scope> Conversation<'scope, '_> {
         let paths = self.options.sources.clone();
         let (sending, xattrs) = (self.sending, self.options.xattrs);
         self.scope.spawn(move || offer(sending, paths, select, xattrs));
-        let mut has_greeted = false;
+        let mut greeting = Greeting::new(Instant::now());
         loop {
             if self.sending.progress.is_cancelled() {
                 return Err(TransferError::Cancelled);
             }
-            match self.inbox.next(TURN, &self.sending.bell)? {
+            let heard = self.inbox.next(TURN, &self.sending.bell)?;
+            greeting.check(&heard, Instant::now())?;
+            match heard {
                 Heard::Message(Message::Hello(hello)) => {
-                    if std::mem::replace(&mut has_greeted, true) {
-                        return Err(TransferError::Broken("it says HELLO twice".to_owned()));
-                    }
                     ours.agree(&hello)?;
                     let takes_pieces = hello.has(PIECES);
                     self.sending.takes_pieces.store(takes_pieces, Ordering::SeqCst);
                     self.sending.only_looks.store(hello.has(LOOK), Ordering::SeqCst);
-                }
-                Heard::Message(_) if !has_greeted => {
-                    return Err(TransferError::Broken("its first message is no HELLO".to_owned()));
                 }
                 Heard::Message(Message::Done(_)) if self.sending.desk.is_complete() => return Ok(()),
                 Heard::Message(Message::Done(_)) => {

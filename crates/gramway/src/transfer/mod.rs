@@ -12,6 +12,7 @@ mod bars;
 mod codes;
 mod display;
 mod events;
+mod guests;
 mod interrupt;
 mod looked;
 mod meeting;

@@ -17,6 +17,7 @@ use super::arguments::SendArguments;
 use super::codes::{Codes, Over};
 use super::display::Display;
 use super::events::EventName;
+use super::guests::Place;
 use super::interrupt::Interrupt;
 use super::proof::{self, Unproved};
 use super::server::Server;
@@ -257,7 +258,7 @@ fn serve(sending: &Arc<Sending>, endpoint: &Endpoint) -> Result<(), Problem> {
             codes.expire();
         }
         let of_thread = Arc::clone(sending);
-        if let Err(problem) = threads.take_next(endpoint, move |peer| of_thread.serve(peer)) {
+        if let Err(problem) = threads.take_next(endpoint, move |peer, place| of_thread.serve(peer, place)) {
             break Err(problem);
         }
         if sending.serving.interrupt.is_over() {
@@ -288,7 +289,7 @@ fn serve(sending: &Arc<Sending>, endpoint: &Endpoint) -> Result<(), Problem> {
 
 impl Sending {
     /// Sends to a peer that proves that it is a receiver.
-    fn serve(&self, peer: &Peer) {
+    fn serve(&self, peer: &Peer, place: &Place) {
         let number = match &self.codes {
             None => None,
             Some(codes) => match proof::as_host(peer, self.own, codes, &self.serving.interrupt) {
@@ -318,7 +319,7 @@ impl Sending {
             _ => format!("{number}: "),
         });
         let display = self.serving.display.of_receiver(peer.id(), number, whose);
-        let sent = self.serving.send(peer, &display);
+        let sent = self.serving.send(peer, place, &display);
         *self.since.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         match sent {
             Ok(None) | Err(TransferError::Cancelled) => {}

@@ -2,7 +2,6 @@
 //! each is shown.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
@@ -11,10 +10,11 @@ use files::{Progress, Report, SendOptions, Source, TransferError};
 use peer::{Bytes, Delivery, Endpoint, Outcome, Peer, PeerId};
 
 use super::display::{Display, End};
+use super::guests::{Guests, Place};
 use super::interrupt::Interrupt;
 use crate::close_code::{BUSY, SPENT};
 use crate::exit::Problem;
-use crate::limits::{TRANSFER_GUESTS_MAX, TRANSFER_PRESENCE_TIME_MAX, TRANSFER_TURN};
+use crate::limits::{TRANSFER_PRESENCE_TIME_MAX, TRANSFER_TURN};
 
 /// What all threads share.
 pub(super) struct Serving {
@@ -22,7 +22,7 @@ pub(super) struct Serving {
     pub(super) display: Display,
     pub(super) interrupt: Interrupt,
     /// Connections that have a thread.
-    busy: AtomicUsize,
+    guests: Arc<Guests>,
     /// The transfer to each peer, where one peer has one at a time.
     running: Option<Mutex<Running>>,
 }
@@ -65,15 +65,6 @@ fn lock(running: &Mutex<Running>) -> MutexGuard<'_, Running> {
     running.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One of the connections that have a thread, as long as that lives, however it ends.
-struct Busy(Arc<Serving>);
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.busy.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 /// The threads of connections.
 pub(super) struct Threads {
     serving: Arc<Serving>,
@@ -88,14 +79,14 @@ impl Serving {
             options,
             display,
             interrupt,
-            busy: AtomicUsize::new(0),
+            guests: Arc::default(),
             running: once.then(Mutex::default),
         })
     }
 
     /// Whether nobody is served.
     pub(super) fn is_idle(&self) -> bool {
-        self.busy.load(Ordering::SeqCst) == 0
+        self.guests.is_empty()
     }
 
     /// Whether what is sent can be read once only, and somebody has had a part of it.
@@ -104,9 +95,18 @@ impl Serving {
         sources.any(|source| matches!(source, Source::Stdin { .. })) && files::is_stdin_spent()
     }
 
-    /// Sends to a peer, and shows it there, unless it only looks. `None`: a former transfer to the peer runs, and it is
-    /// told to come again.
-    pub(super) fn send(&self, peer: &Peer, display: &Display) -> Result<Option<Report>, TransferError> {
+    /// Sends to a peer, and shows it there, unless it only looks. `None`: a former transfer to the peer runs, or too
+    /// much is sent at once, and it is told to come again.
+    pub(super) fn send(
+        &self,
+        peer: &Peer,
+        place: &Place,
+        display: &Display,
+    ) -> Result<Option<Report>, TransferError> {
+        if !place.begin() {
+            peer.close(BUSY, "too many at once");
+            return Ok(None);
+        }
         let progress = display.progress();
         let Some(_turn) = self.begin(peer, &progress) else {
             peer.close(BUSY, "another transfer to this machine runs");
@@ -190,23 +190,20 @@ impl Threads {
     pub(super) fn take_next(
         &mut self,
         endpoint: &Endpoint,
-        serve: impl FnOnce(&Peer) + Send + 'static,
+        serve: impl FnOnce(&Peer, &Place) + Send + 'static,
     ) -> Result<(), Problem> {
         let Some(accepted) = self.serving.interrupt.wait_for(TRANSFER_TURN, endpoint.accept()) else {
             return Ok(());
         };
         let peer = accepted.ok_or_else(|| Problem::unavailable("the socket has failed"))?;
         self.running.retain(|thread| !thread.is_finished());
-        if self.serving.busy.load(Ordering::SeqCst) >= TRANSFER_GUESTS_MAX {
+        let Some(place) = self.serving.guests.come(&peer) else {
             peer.close(BUSY, "too many at once");
             return Ok(());
-        }
-        self.serving.busy.fetch_add(1, Ordering::SeqCst);
-        let busy = Busy(Arc::clone(&self.serving));
-        let started = thread::Builder::new().name("serving".to_owned()).spawn(move || {
-            let _busy = busy;
-            serve(&peer);
-        });
+        };
+        let started = thread::Builder::new()
+            .name("serving".to_owned())
+            .spawn(move || serve(&peer, &place));
         // Where there is no thread, the connection ends with it.
         self.running.extend(started.ok());
         Ok(())

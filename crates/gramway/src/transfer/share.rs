@@ -9,6 +9,7 @@ use serde_json::json;
 use super::arguments::ShareArguments;
 use super::display::Display;
 use super::events::EventName;
+use super::guests::Place;
 use super::interrupt::Interrupt;
 use super::serving::{Serving, Threads};
 use super::{close, confine, listen, needs, options, server, state};
@@ -67,7 +68,8 @@ pub(crate) fn run(arguments: &ShareArguments) -> Result<(), Problem> {
             break Ok(());
         }
         let of_thread = Arc::clone(&sharing);
-        if let Err(problem) = threads.take_next(&endpoint, move |peer| serve(&of_thread, peer)) {
+        if let Err(problem) = threads.take_next(&endpoint, move |peer, place| serve(&of_thread, peer, place))
+        {
             break Err(problem);
         }
     };
@@ -77,10 +79,10 @@ pub(crate) fn run(arguments: &ShareArguments) -> Result<(), Problem> {
 }
 
 /// Sends to one of them what it wants.
-fn serve(sharing: &Serving, peer: &Peer) {
+fn serve(sharing: &Serving, peer: &Peer, place: &Place) {
     let whose = format!("{}: ", &peer.id().to_string()[..SHOWN_OF_ID]);
     let display = sharing.display.of_receiver(peer.id(), None, whose);
-    match sharing.send(peer, &display) {
+    match sharing.send(peer, place, &display) {
         Ok(Some(report)) if report.is_look => {
             display.tell(EventName::Looked, "it has looked at what is shared");
         }
