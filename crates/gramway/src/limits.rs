@@ -286,8 +286,10 @@ pub(crate) const TRANSFER_FIND_TIME_MAX: Duration = Duration::from_secs(3);
 /// Before it is asked again: a sender may need that long to be there.
 pub(crate) const TRANSFER_FIND_PAUSE: Duration = Duration::from_millis(500);
 
-/// How long a sender waits for a receiver whose connection broke: a laptop that is carried home.
-pub(crate) const TRANSFER_RETURN_TIME_MAX: Duration = Duration::from_secs(1_800);
+/// How long a sender waits for a receiver whose connection broke: a laptop that is carried home. As long as its number
+/// is kept at the server, at least.
+pub(crate) const TRANSFER_RETURN_TIME_MAX: Duration = Duration::from_secs(3_600);
+const _: () = assert!(TRANSFER_RETURN_TIME_MAX.as_secs() >= tunnel_proto::limits::GUEST_TIME_MAX.as_secs());
 
 /// How long a sender waits for a receiver that has everything to come again and say that its disk has it: one that
 /// lives does so at once.

@@ -1,4 +1,5 @@
-//! What a server relays for a guest has a bound: whoever is about to receive more is told at the start.
+//! What a server relays for a guest has a bound: whoever is about to receive more is told at the start. Only the server
+//! knows what earlier commands by the same code have used of it.
 
 use std::time::Instant;
 
@@ -43,8 +44,8 @@ impl Allowance {
         self.relayed = None;
     }
 
-    /// What to tell, once: where all is known that is offered, more is to come than a guest is still allowed, and no
-    /// direct path has opened in the time that one takes.
+    /// What to tell, once: where all is known that is offered, more is to come than half of what a guest is still
+    /// allowed, which an earlier command may have used, and no direct path has opened in the time that one takes.
     pub(super) fn look(&mut self, snapshot: &Snapshot, is_relayed: bool, now: Instant) -> Option<String> {
         let before = std::mem::replace(&mut self.brought, snapshot.bytes_wire);
         if !is_relayed {
@@ -55,7 +56,7 @@ impl Allowance {
         self.used += snapshot.bytes_wire.saturating_sub(before);
         let left = snapshot.bytes_total.saturating_sub(snapshot.bytes_done);
         let allowed = GUEST_BYTES_MAX.saturating_sub(self.used);
-        let is_too_much = snapshot.manifest_complete && left > allowed;
+        let is_too_much = snapshot.manifest_complete && left > allowed / 2;
         let is_due = now.saturating_duration_since(since) >= TRANSFER_RELAYED_TIME;
         if !(self.is_to_be_told && self.is_guest && is_due && is_too_much) {
             return None;
@@ -63,15 +64,17 @@ impl Allowance {
         self.is_to_be_told = false;
         let what_then = match self.has_data {
             true => {
-                "What has gone to standard output then cannot be gone on with: with a link of the same server \
-                 (--rendezvous-file) all comes"
+                "Should that end it, what has gone to standard output cannot be gone on with: with a link of the same \
+                 server (--rendezvous-file) all comes"
             }
             false => {
-                "What has come then is kept; with a link of the same server (--rendezvous-file) more comes at once"
+                "Should that end it, what has come is kept; with a link of the same server (--rendezvous-file) more comes \
+                 at once"
             }
         };
         Some(format!(
-            "{} are to come, and the server, through which they come, relays {} more for a guest. {what_then}",
+            "{} are to come, and the server, through which they come, relays at most {} more for a guest, less what earlier \
+             commands by the code have used. {what_then}",
             units::bytes(left),
             units::bytes(allowed),
         ))
@@ -102,7 +105,8 @@ mod tests {
         let told = allowance.look(&snapshot, true, later).unwrap();
         assert!(
             told.starts_with("3.2 GB are to come")
-                && told.contains("relays 1.1 GB more for a guest. What has come"),
+                && told.contains("relays at most 1.1 GB more for a guest, less what earlier commands")
+                && told.ends_with("more comes at once"),
             "{told}"
         );
         // Nor by another connection.
@@ -121,6 +125,7 @@ mod tests {
         let begun = Instant::now();
         let later = begun + TRANSFER_RELAYED_TIME;
         let mut snapshot = Snapshot::default();
+        // An earlier command may have used half of what a guest has, and of this, that is half of it.
         (snapshot.bytes_total, snapshot.manifest_complete) = (GUEST_BYTES_MAX / 2, true);
         let mut allowance = Allowance::new(true, false);
         for (is_relayed, expected) in [(false, false), (true, false), (true, true)] {
@@ -130,7 +135,7 @@ mod tests {
             assert_eq!(told[1].is_some(), expected, "{told:?}");
             if let [None, Some(told)] = told {
                 assert!(
-                    told.contains("relays 429 MB more for a guest. What has gone"),
+                    told.contains("relays at most 429 MB more for a guest") && told.ends_with("all comes"),
                     "{told}"
                 );
             }

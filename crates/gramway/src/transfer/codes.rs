@@ -16,6 +16,8 @@ pub(super) enum Turn {
     Later,
     /// There is none, or it is another one's.
     Never,
+    /// Its time is over.
+    TooLate,
 }
 
 /// All of a command.
@@ -50,6 +52,8 @@ pub(super) enum Over {
     TriedTooOften,
     /// Nobody proved to know it in its time.
     Expired,
+    /// The same, and somebody was about to, or came afterwards.
+    Late,
     /// Its receiver has everything, or gets nothing more.
     Served,
 }
@@ -74,6 +78,10 @@ impl Codes {
             State::Free => slot.state = State::Tried(peer),
             State::Taken(known) if known == peer => {}
             State::Tried(_) => return Turn::Later,
+            State::Over(Over::Expired | Over::Late) => {
+                slot.state = State::Over(Over::Late);
+                return Turn::TooLate;
+            }
             State::Taken(_) | State::Over(_) => return Turn::Never,
         }
         Turn::Now(slot.code.clone())
@@ -94,6 +102,7 @@ impl Codes {
         }
         match slot.state {
             State::Over(Over::TriedTooOften) => Err(Unproved::TriedTooOften),
+            State::Over(Over::Expired | Over::Late) => Err(Unproved::Expired),
             State::Over(_) => Err(Unproved::NoCode),
             _ => Ok(()),
         }
@@ -135,8 +144,10 @@ impl Codes {
     /// Their time is over: a code that nobody has proved to know is not valid any more.
     pub(super) fn expire(&self) {
         for slot in self.slots().iter_mut() {
-            if matches!(slot.state, State::Free | State::Tried(_)) {
-                slot.state = State::Over(Over::Expired);
+            match slot.state {
+                State::Free => slot.state = State::Over(Over::Expired),
+                State::Tried(_) => slot.state = State::Over(Over::Late),
+                State::Taken(_) | State::Over(_) => {}
             }
         }
     }
@@ -233,12 +244,23 @@ mod tests {
         // In the middle of an exchange, too: nobody has tried that one too often.
         assert!(may_try(&codes, 4_712, 2));
         codes.expire();
-        assert_eq!(codes.count_attempt(4_712), Err(Unproved::NoCode));
-        fail(&codes, 4_712, 2, Unproved::NoCode);
-        assert_eq!(codes.begin(4_712, peer(2)), Turn::Never);
-        assert!(codes.are_over(Over::Expired) && !codes.are_over(Over::TriedTooOften));
+        assert_eq!(codes.count_attempt(4_712), Err(Unproved::Expired));
+        fail(&codes, 4_712, 2, Unproved::Expired);
+        assert_eq!(codes.begin(4_712, peer(2)), Turn::TooLate);
+        assert!(codes.are_over(Over::Late) && !codes.are_over(Over::TriedTooOften));
         // Whoever has proved it may come again.
         assert!(may_try(&codes, 4_711, 1));
+    }
+
+    #[test]
+    fn whoever_comes_after_a_codes_time_is_known_to_have_come() {
+        let codes = codes();
+        codes.expire();
+        assert!(codes.are_over(Over::Expired) && !codes.are_over(Over::Late));
+        assert_eq!(codes.begin(4_712, peer(2)), Turn::TooLate);
+        codes.expire();
+        assert!(codes.are_over(Over::Expired) && codes.are_over(Over::Late));
+        assert_eq!(codes.begin(4_713, peer(2)), Turn::Never);
     }
 
     /// Its connection broke and it came again, and all that it lacked was that somebody said so.

@@ -386,8 +386,9 @@ fn of_code(unproved: &Unproved) -> Problem {
     match unproved {
         Unproved::Exchange(error @ ExchangeError::WrongCode) => Problem::permission(error.to_string()),
         Unproved::Exchange(error) => Problem::unavailable(error.to_string()),
-        Unproved::NoCode | Unproved::TriedTooOften => Problem::permission(
-            "the sender does not take this code any more: it was used, or tried wrongly; ask the sender for a new one",
+        Unproved::NoCode | Unproved::Expired | Unproved::TriedTooOften => Problem::permission(
+            "the sender does not take this code any more: it was used, or tried wrongly, or is older than ten minutes; ask \
+             the sender for a new one",
         ),
         Unproved::Ended => Problem::unavailable("the sender has ended; have it send again, with a new code"),
         Unproved::Silent | Unproved::Busy | Unproved::Interrupted => Problem::unavailable(
@@ -451,6 +452,16 @@ impl<'a> Patience<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::TRANSFER_INVITATION_S;
+
+    #[test]
+    fn a_guest_whose_code_is_not_taken_any_more_is_told_of_each_reason_that_there_may_be() {
+        let told = of_code(&Unproved::NoCode).to_string();
+        for part in ["used", "tried wrongly", "ten minutes"] {
+            assert!(told.contains(part), "{told}");
+        }
+        assert_eq!(TRANSFER_INVITATION_S, 10 * 60);
+    }
 
     #[test]
     fn a_guest_whom_its_server_lets_go_is_told_why_and_what_it_may_have() {

@@ -33,6 +33,8 @@ pub(super) enum Unproved {
     Ended,
     /// No code with this number is valid there, for this peer.
     NoCode,
+    /// To the sender: the code's time is over, which the guest is told as [`Self::NoCode`].
+    Expired,
     /// To the sender: the code was tried too often, and is not valid any more.
     TriedTooOften,
     /// The user wants an end.
@@ -75,6 +77,7 @@ pub(super) fn as_host(
         match codes.begin(number, peer.id()) {
             Turn::Now(code) => break code,
             Turn::Never => return Err(Unproved::NoCode),
+            Turn::TooLate => return Err(Unproved::Expired),
             Turn::Later if interrupt.is_over() => return Err(Unproved::Interrupted),
             // A stranger may hold it, who knows the number alone: that must not keep out who knows the words.
             Turn::Later if Instant::now() < until => thread::sleep(TRANSFER_TURN),

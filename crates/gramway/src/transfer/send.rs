@@ -296,6 +296,14 @@ impl Sending {
                 Ok(number) => Some(number),
                 Err(Unproved::Interrupted) => return peer.close(ENDED, "the sender has ended"),
                 Err(Unproved::Silent) => return peer.close(BUSY, "it took too long"),
+                Err(Unproved::Expired) => {
+                    let text = format!(
+                        "somebody came with a code after the {} s for which it is valid: run the command again for a new one",
+                        self.validity().as_secs()
+                    );
+                    self.serving.display.tell(EventName::Note, &text);
+                    return peer.close(UNPROVED, "the code is not known here");
+                }
                 Err(error) => {
                     let why = match error {
                         Unproved::Exchange(ExchangeError::WrongGuess) => {
@@ -478,8 +486,12 @@ fn why_over(
         ));
     }
     failure.unwrap_or_else(|| {
+        let who = match are_over(Over::Late) {
+            true => "nobody proved to know it",
+            false => "nobody came",
+        };
         Problem::unavailable(format!(
-            "nobody came within the {} s that a code is valid{served}: run the command again for a new one",
+            "{who} within the {} s that a code is valid{served}: run the command again for a new one",
             validity.as_secs()
         ))
     })
@@ -533,6 +545,11 @@ mod tests {
         let expired = told(&[Over::Served, Over::Expired], None);
         assert!(expired.starts_with("nobody came within the 600 s"), "{expired}");
         assert!(expired.contains("1 of 3 receivers"), "{expired}");
+        let late = told(&[Over::Served, Over::Expired, Over::Late], None);
+        assert!(
+            late.starts_with("nobody proved to know it within the 600 s that a code is valid"),
+            "{late}"
+        );
         let tried = told(&[Over::TriedTooOften, Over::Expired], None);
         assert!(tried.contains("more than 100 times"), "{tried}");
         let guessed = told(&[Over::TriedTooOften, Over::Guessed], Some("its disk is full"));
