@@ -181,7 +181,8 @@ pub const WRITE_BACK_BYTES_MAX: u64 = 512 << 20;
 /// How long a transfer that was cancelled or failed waits for the disk to take what came of parts last, at most
 /// [`WRITE_BACK_BYTES`] on a disk that keeps up: people who pressed Ctrl-C wait for it. One that does not keep up is
 /// waited for until it has what it takes of one file at that moment: [`WRITE_BACK_BYTES_MAX`] at the worst, as the
-/// kernel lets no process go before.
+/// kernel lets no process go before. Nor does it where the disk takes all small files at that moment, and with them
+/// what other programs have written: the transfer has ended by then, and its process ends with that call.
 pub const KEEP_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// How long a pipe brings nothing more before what was read of a chunk is sent ahead of it, to a receiver that passes

@@ -55,7 +55,6 @@ use hands::Hands;
 use placing::Placing;
 use plan::Planner;
 use shared::{Receiving, State};
-use synced::Synced;
 use write_back::WriteBack;
 
 /// Receives from a peer that calls [`crate::send()`], and returns when everything is in its place; waits on this
@@ -83,7 +82,7 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
         outbox: Outbox::default(),
         progress: progress.clone(),
         write_back: WriteBack::default(),
-        synced: Synced::default(),
+        synced: Arc::default(),
         placing: Placing::default(),
         bell: Bell::default(),
         listening: Listening::default(),
@@ -116,8 +115,8 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
                 file::Incoming::distrust(file);
                 receiving.fail_file(file, shared::reason_of(error), &shared::sentence(error), true);
             };
-            receiving.write_back.run(failed, || {
-                if let Err(error) = receiving.sync() {
+            receiving.write_back.run(failed, |is_over| {
+                if let Some(Err(error)) = receiving.sync(is_over) {
                     receiving.end_by(error);
                 }
             });
@@ -228,16 +227,17 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
 }
 
 impl Receiving {
-    /// Has the disk take all that was written.
-    fn sync(&self) -> Result<(), TransferError> {
+    /// Has the disk take all that was written; `None` where the wait for it is over before.
+    fn sync(&self, is_over: impl Fn() -> bool) -> Option<Result<(), TransferError>> {
         let Some(destination) = &self.destination else {
-            return Ok(());
+            return Some(Ok(()));
         };
-        let synced = self.synced.ask(|| destination.sync());
-        synced.map_err(|error| TransferError::Destination {
+        let to_sync = Arc::clone(destination);
+        let synced = self.synced.ask_until(is_over, move || to_sync.sync())?;
+        Some(synced.map_err(|error| TransferError::Destination {
             path: destination.path().to_owned(),
             error,
-        })
+        }))
     }
 
     /// Everything is on the disk.
@@ -366,7 +366,9 @@ impl Conversation<'_, '_> {
                     }
                     if self.writes() {
                         // Who is told that all is stored may remove the source.
-                        self.receiving.sync()?;
+                        let progress = &self.receiving.progress;
+                        let synced = self.receiving.sync(|| progress.is_cancelled());
+                        synced.unwrap_or(Err(TransferError::Cancelled))?;
                         self.receiving.end_doubt();
                     }
                     // What came up since this turn began.

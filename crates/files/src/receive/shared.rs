@@ -37,7 +37,7 @@ pub(super) struct Receiving {
     pub(super) progress: Progress,
     pub(super) write_back: WriteBack,
     /// What the disk has said so far.
-    pub(super) synced: Synced,
+    pub(super) synced: Arc<Synced>,
     pub(super) placing: Placing,
     /// Something has come for the thread that hears the sender.
     pub(super) bell: Bell,

@@ -3,7 +3,11 @@
 //! on disk does not say so past an error that another one has heard (FILE-42).
 
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use crate::limits::TURN;
 
 #[derive(Default)]
 pub(super) struct Synced(Mutex<Option<Failure>>);
@@ -15,8 +19,34 @@ struct Failure {
 }
 
 impl Synced {
+    /// Asks on a thread of its own, as a disk may take long for what other programs have written as well; `None` where
+    /// nobody waits for the answer any more, and the disk goes on by itself.
+    pub(super) fn ask_until(
+        self: &Arc<Self>,
+        is_over: impl Fn() -> bool,
+        sync: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> Option<io::Result<()>> {
+        let (tell, told) = mpsc::channel();
+        let synced = Arc::clone(self);
+        // Who asked may have gone.
+        let ask = move || drop(tell.send(synced.ask(sync)));
+        if let Err(error) = thread::Builder::new().name("syncing".to_owned()).spawn(ask) {
+            return Some(Err(error));
+        }
+        loop {
+            match told.recv_timeout(TURN) {
+                Ok(answer) => return Some(answer),
+                Err(RecvTimeoutError::Timeout) if is_over() => return None,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Some(Err(io::Error::other("the disk was not asked to its end")));
+                }
+            }
+        }
+    }
+
     /// Asks by `sync`, one after another; after a failure it fails for good.
-    pub(super) fn ask(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    fn ask(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if failed.is_none() {
             *failed = sync().err().map(|error| Failure {
@@ -35,9 +65,6 @@ impl Synced {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
-    use std::thread;
-
     use super::*;
 
     /// FILE-42: the disk tells the first who asks, and that one has not passed it on when the last one asks.
@@ -61,5 +88,25 @@ mod tests {
             assert_eq!(last.join().unwrap().unwrap_err().raw_os_error(), Some(5));
         });
         assert!(synced.ask(|| Ok(())).is_err());
+    }
+
+    #[test]
+    fn who_asks_hears_the_answer_and_waits_no_longer_than_it_is_worth_to_them() {
+        let synced = Arc::new(Synced::default());
+        let answer = synced.ask_until(|| false, || Ok(()));
+        assert!(matches!(answer, Some(Ok(()))), "{answer:?}");
+        let (let_go, held) = mpsc::channel::<()>();
+        let (asked, asks) = mpsc::channel();
+        let stands = move || {
+            asked.send(()).unwrap();
+            let _ = held.recv();
+            Err(io::Error::from_raw_os_error(5))
+        };
+        assert!(synced.ask_until(|| true, stands).is_none());
+        asks.recv().unwrap();
+        drop(let_go);
+        // What the disk says all the same is everybody's.
+        let answer = synced.ask_until(|| false, || Ok(()));
+        assert!(matches!(answer, Some(Err(_))), "{answer:?}");
     }
 }

@@ -94,8 +94,8 @@ impl WriteBack {
     }
 
     /// The thread that has the disk take it, until the end; `failed` is told of files that it does not take, and
-    /// `sync` has it take everything.
-    pub(super) fn run(&self, failed: impl Fn(&Arc<Incoming>, &io::Error), sync: impl Fn()) {
+    /// `sync` has it take everything, and waits for it until it is told that this is over.
+    pub(super) fn run(&self, failed: impl Fn(&Arc<Incoming>, &io::Error), sync: impl Fn(&dyn Fn() -> bool)) {
         self.run_by(Incoming::sync, failed, sync);
     }
 
@@ -104,7 +104,7 @@ impl WriteBack {
         &self,
         take: impl Fn(&Incoming) -> io::Result<()>,
         failed: impl Fn(&Arc<Incoming>, &io::Error),
-        sync: impl Fn(),
+        sync: impl Fn(&dyn Fn() -> bool),
     ) {
         loop {
             let mut state = self
@@ -134,7 +134,7 @@ impl WriteBack {
                 }
             }
             if small_bytes > 0 && !self.is_over() {
-                sync();
+                sync(&|| self.is_over());
             }
             let mut state = self.state();
             state.files.append(&mut files);
@@ -189,6 +189,7 @@ mod tests {
     use files_proto::journal::Reader;
 
     use super::super::file::{Output, Part, Target};
+    use super::super::synced::Synced;
     use super::*;
     use crate::destination::Destination;
 
@@ -205,7 +206,7 @@ mod tests {
             scope.spawn(move || {
                 write_back.run(
                     |_, error| panic!("{error}"),
-                    || {
+                    |_| {
                         asked.send(()).unwrap();
                         held.recv().unwrap();
                     },
@@ -274,7 +275,7 @@ mod tests {
             }
             Ok(())
         };
-        let no_small = || panic!("somebody waits");
+        let no_small = |_: &dyn Fn() -> bool| panic!("somebody waits");
         write_back.run_by(take, |_, error| panic!("{error}"), no_small);
         assert_eq!(took.get(), 2);
         // A file that has come to its end meanwhile needs nothing.
@@ -291,6 +292,35 @@ mod tests {
     }
 
     #[test]
+    fn the_end_does_not_wait_for_a_disk_that_is_to_take_everything() {
+        let (write_back, synced) = (WriteBack::default(), Arc::new(Synced::default()));
+        let (asked, asks) = mpsc::channel();
+        let (let_go, held) = mpsc::channel::<()>();
+        let held = Cell::new(Some(held));
+        write_back.wrote_small(WRITE_BACK_SMALL_BYTES);
+        let write_back = &write_back;
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let sync = |is_over: &dyn Fn() -> bool| {
+                    let (asked, held) = (asked.clone(), held.take());
+                    let stands = move || {
+                        asked.send(()).unwrap();
+                        // Until the end of this test.
+                        let _ = held.unwrap().recv();
+                        Ok(())
+                    };
+                    assert!(synced.ask_until(is_over, stands).is_none());
+                };
+                write_back.run(|_, error| panic!("{error}"), sync);
+            });
+            asks.recv_timeout(LIMIT).unwrap();
+            // As by Ctrl-C.
+            write_back.end();
+        });
+        drop(let_go);
+    }
+
+    #[test]
     fn files_that_the_disk_has_and_that_have_come_to_their_end_are_forgotten() {
         let directory = tempfile::tempdir().unwrap();
         let destination = Arc::new(Destination::open(directory.path()).unwrap());
@@ -303,7 +333,8 @@ mod tests {
         files[0].abandon(FailReason::Other);
         let take = |_: &Incoming| Ok(());
         thread::scope(|scope| {
-            scope.spawn(|| write_back.run_by(take, |_, error| panic!("{error}"), || panic!("no small ones")));
+            scope
+                .spawn(|| write_back.run_by(take, |_, error| panic!("{error}"), |_| panic!("no small ones")));
             let state = write_back.state();
             let waited = write_back
                 .changed
@@ -320,7 +351,7 @@ mod tests {
         let destination = Arc::new(Destination::open(directory.path()).unwrap());
         let (file, write_back) = (file(&destination, 7), WriteBack::default());
         thread::scope(|scope| {
-            scope.spawn(|| write_back.run(|_, error| panic!("{error}"), || panic!("no small ones")));
+            scope.spawn(|| write_back.run(|_, error| panic!("{error}"), |_| panic!("no small ones")));
             // They return, because the thread takes them.
             for _ in 0..10 {
                 write_back.wrote(&file, WRITE_BACK_BYTES_MAX);
