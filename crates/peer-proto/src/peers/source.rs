@@ -34,8 +34,9 @@ pub(super) struct Source<'a> {
     pub(super) by_connection: &'a [Option<usize>],
     pub(super) arena: &'a mut BytesMut,
     pub(super) touched: &'a mut Vec<usize>,
-    /// The connection that had the last frame of a message, and how many of this flush it had by then.
-    pub(super) last: Option<(ConnectionKey, u32)>,
+    /// The connection that had the last frame of a message, and the bytes of this one where it was its first of this
+    /// flush.
+    pub(super) last: Option<(ConnectionKey, Option<usize>)>,
 }
 
 impl Source<'_> {
@@ -74,19 +75,20 @@ impl DatagramSource for Source<'_> {
             return ack_frame(receiver.take_ack(), room, self.arena);
         }
         let sender = peer.sender.get_mut()?;
-        let sent = self
-            .last
-            .map_or(0, |(last, sent)| if last == connection { sent } else { 0 });
+        let last = self.last.filter(|(last, _)| *last == connection);
         let frame = sender.next_frame(now, size_max, room, self.arena);
-        if frame.is_some() {
-            self.last = Some((connection, sent + 1));
-            return frame;
+        if let Some(frame) = frame {
+            self.last = Some((connection, last.is_none().then_some(frame.len())));
+            return Some(frame);
         }
         let receiver = peer.receiver.get_mut()?;
-        let has_room = room >= size_max.min(ACK_ROOM_MIN);
-        // A message that leaves alone, as answers do, takes along what would leave in a packet of its own.
-        if sent == 1 && !sender.waits() && receiver.ack_due().is_some() && has_room {
-            return ack_frame(receiver.take_ack(), room, self.arena);
+        // A message that leaves alone, as answers do, takes along what would leave in a packet of its own; what is left
+        // of its packet is less than this by what frames have before them.
+        let left = last
+            .and_then(|(_, alone)| alone)
+            .map_or(0, |bytes| size_max.saturating_sub(bytes));
+        if left >= 2 * ACK_ROOM_MIN && !sender.waits() && receiver.ack_due().is_some() {
+            return ack_frame(receiver.take_ack(), room.min(left - ACK_ROOM_MIN), self.arena);
         }
         None
     }

@@ -62,6 +62,29 @@ fn a_question_and_its_answer_take_one_packet_each_and_acknowledge_the_last_ones(
 }
 
 #[test]
+fn a_message_that_fills_its_packet_has_no_ack_follow_it_earlier_than_others() {
+    let path = LinkConfig {
+        delay: MILLISECOND / 20,
+        ..link(1)
+    };
+    let mut world = World::connected(path, 1);
+    world.drive(Duration::from_secs(1));
+    let peer = world.ends[0].peer();
+    let fits = world.ends[0].peers.path_stats(peer).unwrap().packet_body_max;
+    let before = world.ends.each_ref().map(|end| end.packets);
+    for round in 1..=100 {
+        world.send(0, vec![1; fits], Delivery::unordered()).unwrap();
+        world.drive_until(|world| world.ends[1].received.len() == round);
+        world.send(1, vec![2; fits], Delivery::unordered()).unwrap();
+        world.drive_until(|world| world.ends[0].received.len() == round);
+    }
+    for (end, before) in world.ends.iter().zip(before) {
+        // ACKs after 2 ms, of several messages each.
+        assert!(end.packets - before < 150, "{}", end.packets - before);
+    }
+}
+
+#[test]
 fn a_message_of_64_mib_arrives_whole() {
     let mut world = World::connected(
         LinkConfig {
