@@ -159,9 +159,10 @@ impl Shared {
         let is_done = !more && !state.is_due_before_waking();
         drop(state);
         woken.into_iter().for_each(Waker::wake);
-        transmit(socket, outbox);
+        // Where the socket took no more, the thread finds that out, and no call sends until it takes more.
+        let is_full = transmit(socket, outbox);
         outbox.release(usize::MAX);
-        is_done
+        is_done && !is_full
     }
 
     /// A name of the rendezvous is resolved, to no address where it cannot be.
