@@ -95,6 +95,16 @@ impl Marker {
         out
     }
 
+    /// When that boot was over that left this marker, for a receiver that begins at `now_ns` after a boot at
+    /// `booted_ns`: what was changed since is on the disk. Of a clock that was set meanwhile that is not known.
+    #[must_use]
+    pub fn over_by(&self, boot: BootId, now_ns: i64, booted_ns: i64) -> i64 {
+        match self.unsynced {
+            Some((other, since_ns)) if other != boot && since_ns < booted_ns => now_ns.min(booted_ns),
+            _ => now_ns,
+        }
+    }
+
     /// What is in doubt for a receiver that begins at `now_ns`, after this boot.
     #[must_use]
     pub fn doubted(&self, boot: BootId, now_ns: i64) -> Option<Span> {
@@ -113,6 +123,12 @@ impl Marker {
             }
             _ => self.doubted,
         }
+    }
+
+    /// Whether another boot than this one left files that may not be on the disk.
+    #[must_use]
+    pub fn is_of_other(&self, boot: BootId) -> bool {
+        self.unsynced.is_some_and(|(other, _)| other != boot)
     }
 
     /// The marker that is to be on the disk before a receiver gives a small file its name, for the first time; it began
@@ -169,6 +185,18 @@ mod tests {
         let marker = marker.begin(NEXT, 300, 310);
         assert_eq!(marker.doubted(NEXT, 400), span(100, 300));
         assert_eq!(marker.doubted(THIS, 500), span(100, 500));
+    }
+
+    /// FILE-46.
+    #[test]
+    fn what_was_changed_after_the_next_boot_is_not_in_doubt_where_the_clock_tells() {
+        let marker = Marker::default().begin(THIS, 99, 100);
+        let doubted = |now, booted| marker.doubted(NEXT, marker.over_by(NEXT, now, booted));
+        assert_eq!(doubted(900, 300), span(100, 300));
+        assert_eq!(doubted(250, 300), span(100, 250));
+        // The clock was set back, so that the boot seems to have been before the marker.
+        assert_eq!(doubted(900, 50), span(100, 900));
+        assert_eq!(marker.over_by(THIS, 900, 300), 900);
     }
 
     /// FILE-46.

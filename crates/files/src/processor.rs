@@ -37,6 +37,16 @@ pub(crate) fn tick_ns() -> i64 {
         .saturating_add(time.tv_nsec)
 }
 
+/// When the system started, by the same clock as it is now.
+pub(crate) fn booted_ns() -> i64 {
+    let since = clock_gettime(ClockId::Boottime);
+    let since_ns = since
+        .tv_sec
+        .saturating_mul(1_000_000_000)
+        .saturating_add(since.tv_nsec);
+    tick_ns().saturating_sub(since_ns)
+}
+
 /// What the system calls its present start: after another one, what was not synchronised may be gone. Where it does not
 /// tell, each process has its own.
 pub(crate) fn boot_id() -> BootId {

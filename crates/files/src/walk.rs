@@ -11,6 +11,7 @@ use std::vec;
 
 use files_proto::FailReason;
 use files_proto::limits::{DEPTH_MAX, FILE_BYTES_MAX};
+use files_proto::name::MARKER_NAME;
 
 /// One step of a walk.
 #[derive(Debug)]
@@ -149,7 +150,8 @@ impl Walk {
         relative: PathBuf,
         metadata: &Metadata,
     ) -> Option<Step> {
-        if !(self.filter)(&relative, metadata.is_dir()) {
+        // What a receiver here has written down for itself is nobody's file.
+        if name == MARKER_NAME || !(self.filter)(&relative, metadata.is_dir()) {
             return None;
         }
         let problem = |reason, text| {
@@ -308,6 +310,7 @@ mod tests {
         fs::create_dir_all(base.join("tree/b/empty")).unwrap();
         fs::write(base.join("tree/a"), "one").unwrap();
         fs::write(base.join("tree/b/c"), "").unwrap();
+        fs::write(base.join("tree").join(MARKER_NAME), "a receiver's").unwrap();
         symlink("../outside", base.join("tree/link")).unwrap();
         let fifo = base.join("tree/pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();

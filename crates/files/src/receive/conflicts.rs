@@ -208,10 +208,7 @@ impl Planner<'_> {
         }
         let is_same = compared.is_same && (tried.number == 1 || self.reserve(&entry, &candidate));
         match self.receiving.destination.clone().filter(|_| is_same) {
-            Some(destination) => {
-                self.settle(&destination, &candidate);
-                self.end_same(&destination, &entry, &candidate);
-            }
+            Some(destination) => self.end_same(&destination, &entry, &candidate),
             None => {
                 tried.addresses = compared.addresses;
                 self.plan_placed(&entry, path, tried);
@@ -220,10 +217,10 @@ impl Planner<'_> {
     }
 
     /// What was in doubt at this path is the file that is offered.
-    fn settle(&self, destination: &Destination, path: &Path) {
-        if let Ok(Some(found)) = existing(destination, path)
+    pub(super) fn settle(&self, destination: &Destination, path: &Path) {
+        if self.receiving.doubt.is_any()
+            && let Ok(Some(found)) = existing(destination, path)
             && self.receiving.doubt.has(found.changed_ns)
-            && !self.options.dry_run
         {
             // What cannot be changed stays in doubt.
             let _ = destination.confirm(path);

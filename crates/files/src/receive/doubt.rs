@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
@@ -17,14 +18,16 @@ use files_proto::doubt::{MARKER_BYTES_MAX, Marker, Span};
 use files_proto::journal::BootId;
 use files_proto::limits::CHUNK_BYTES;
 use files_proto::name::MARKER_NAME;
-use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, flock, fsync, futimens};
+use rustix::fs::{
+    FlockOperation, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, fchmod, flock, fsync, futimens,
+};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::elsewhere::is_ours;
 use crate::destination::{Destination, Kind, changed_of};
-use crate::limits::{DOUBT_ENTRIES_MAX, DOUBT_TIME_MAX, MARKER_TRIES_MAX, TURN};
+use crate::limits::{BOOT_NS, DOUBT_ENTRIES_MAX, DOUBT_TIME_MAX, MARKER_TRIES_MAX, TURN};
 use crate::part::busy;
-use crate::processor::{boot_id, tick_ns};
+use crate::processor::{boot_id, booted_ns, tick_ns};
 use crate::progress::Progress;
 
 /// Of a transfer.
@@ -33,6 +36,8 @@ pub(super) struct Doubt {
     began_ns: i64,
     /// When files were changed of whose bytes the disk may have none.
     span: Option<Span>,
+    /// Something in doubt was offered again.
+    has_met: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -47,12 +52,14 @@ struct State {
 impl Doubt {
     /// What the marker of a destination says.
     pub(super) fn read(destination: Option<&Destination>) -> Self {
-        let (boot, began_ns) = (boot_id(), tick_ns());
+        let boot = boot_id();
         let marker = destination.map_or_else(Marker::default, read);
+        let began_ns = marker.over_by(boot, tick_ns(), booted_ns().saturating_add(BOOT_NS));
         Self {
             boot,
             began_ns,
             span: marker.doubted(boot, began_ns),
+            has_met: AtomicBool::new(false),
             state: Mutex::default(),
         }
     }
@@ -63,7 +70,16 @@ impl Doubt {
 
     /// Whether what was changed then is in doubt.
     pub(super) fn has(&self, changed_ns: i64) -> bool {
-        self.span.is_some_and(|span| span.has(changed_ns))
+        let has = self.span.is_some_and(|span| span.has(changed_ns));
+        if has {
+            self.has_met.store(true, Ordering::Relaxed);
+        }
+        has
+    }
+
+    /// Whether anything may be.
+    pub(super) fn is_any(&self) -> bool {
+        self.span.is_some()
     }
 
     /// A small file is about to get its name: the disk has a marker that says so before the first one does.
@@ -82,11 +98,14 @@ impl Doubt {
         for _ in 0..MARKER_TRIES_MAX {
             let file = match destination.create(path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => destination.write(path),
-                created => created,
+                created => created.inspect(|file| {
+                    // Other users who receive here are to know. It may be a file system without modes.
+                    let _ = fchmod(file, Mode::from_raw_mode(0o644));
+                }),
             };
             let file = match file {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) if is_full(&error) => return Err(error),
+                Err(error) if is_of_everything(&error) => return Err(error),
                 Err(_) => return Ok(None),
                 Ok(file) => file,
             };
@@ -104,7 +123,7 @@ impl Doubt {
             let changed_ns = changed_of(&file)?;
             write(&file, &decoded(&file).begin(self.boot, self.began_ns, changed_ns))?;
             file.sync_all()?;
-            fsync(destination.directory(Path::new(""))?)?;
+            synced(fsync(destination.directory(Path::new(""))?))?;
             return Ok(Some(file));
         }
         Err(busy())
@@ -122,7 +141,9 @@ impl Doubt {
             },
         };
         let before = decoded(&file);
-        let is_left = |span| is_left(destination, span, progress, DOUBT_ENTRIES_MAX);
+        // Where nothing changed, what was left then is left now.
+        let is_sought = self.has_met.load(Ordering::Relaxed) || before.is_of_other(self.boot);
+        let is_left = |span| !is_sought || is_left(destination, span, progress, DOUBT_ENTRIES_MAX);
         let marker = before.end(self.boot, self.began_ns, is_left);
         let is_alone = lock(&file, FlockOperation::NonBlockingLockExclusive);
         if !is_alone || !destination.has_name(&file, path).unwrap_or(false) || decoded(&file) != before {
@@ -153,11 +174,22 @@ fn lock(file: &File, operation: FlockOperation) -> bool {
 }
 
 /// What a small file would fail by as well.
-fn is_full(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-    )
+fn is_of_everything(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    errno.is_some_and(|errno| {
+        matches!(
+            errno,
+            Errno::NOSPC | Errno::DQUOT | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO
+        )
+    })
+}
+
+/// Some file systems do not know what it is to sync a directory (9P, vboxsf): they have no names apart from files.
+fn synced(directory: Result<(), Errno>) -> io::Result<()> {
+    match directory {
+        Ok(()) | Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn read(destination: &Destination) -> Marker {
@@ -212,6 +244,7 @@ fn is_left(destination: &Destination, span: Span, progress: &Progress, entries_m
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
@@ -276,6 +309,24 @@ mod tests {
         assert!(!doubt.has(changed("old")));
         doubt.end(&destination, &Progress::default());
         assert!(!directory.path().join(MARKER_NAME).exists());
+    }
+
+    #[test]
+    fn a_file_system_that_syncs_no_directories_takes_small_files() {
+        for without in [Errno::INVAL, Errno::NOSYS, Errno::OPNOTSUPP] {
+            assert!(synced(Err(without)).is_ok());
+        }
+        assert!(synced(Ok(())).is_ok());
+        assert!(synced(Err(Errno::IO)).is_err(), "a disk that fails");
+    }
+
+    /// Who receives as another user later on has to know.
+    #[test]
+    fn every_user_may_read_a_marker() {
+        let (directory, destination) = destination();
+        Doubt::read(Some(&destination)).begin(&destination).unwrap();
+        let marker = fs::metadata(directory.path().join(MARKER_NAME)).unwrap();
+        assert_eq!(marker.permissions().mode() & 0o777, 0o644);
     }
 
     #[test]

@@ -241,6 +241,7 @@ impl Planner<'_> {
                 let text = format!("it is there, and its mode, time or attributes cannot be set: {error}");
                 self.receiving.problem(path.display().to_string(), text);
             }
+            self.settle(destination, path);
         }
         self.receiving.progress.add(Counter::BytesThere, size);
         self.receiving.progress.add(Counter::BytesDone, size);

@@ -13,7 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::trial::{MIB, Trial, random};
 
-const LENGTHS: [usize; 4] = [10, 64 << 10, (64 << 10) + 1, MIB];
+const LENGTHS: [usize; 5] = [0, 10, 64 << 10, (64 << 10) + 1, MIB];
 
 /// How names, sizes and times come back, without some or all bytes.
 const LEFT: [&str; 4] = ["whole", "empty", "half", "zeros"];
