@@ -202,8 +202,8 @@ pub const DOUBT_ENTRIES_MAX: usize = 1 << 20;
 /// How long that is looked for at most: the user waits for it, once after each power cut.
 pub const DOUBT_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// So much later than the system's start a file may be changed and be taken for one of the time before: its clock may be
-/// set by as much.
+/// A file that was changed so much later than the system's start is still taken for one of before: its clock may be set
+/// by as much.
 pub const BOOT_NS: i64 = 60_000_000_000;
 
 /// How often the marker of a destination is tried for while another transfer removes it, a [`TURN`] apart: it takes
