@@ -209,6 +209,45 @@ fn pipes_to(at: &str) -> impl Fn(&'static [u8]) -> (Peer, SendStream, ReceiveStr
     }
 }
 
+/// How often the threads of pipes have gone to sleep, where all threads of a program sleep.
+fn sleeps(program: &Program) -> Option<u64> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", program.child.id())).unwrap();
+    let mut sleeps = 0;
+    for task in tasks {
+        let status = std::fs::read_to_string(task.ok()?.path().join("status")).ok()?;
+        let field = |name: &str| {
+            let line = status.lines().find(|line| line.starts_with(name))?;
+            line.split_whitespace().nth(1)
+        };
+        if field("State:")? != "S" {
+            return None;
+        }
+        if field("Name:")? == "pipes" {
+            sleeps += field("voluntary_ctxt_switches:")?.parse::<u64>().ok()?;
+        }
+    }
+    Some(sleeps)
+}
+
+/// Looks in a row that find a program as it was, until it is at rest: one thread may sleep until another one wakes.
+const LOOKS: u32 = 5;
+
+/// Waits until what a program has heard has led to all that it leads to.
+fn wait_until_asleep(program: &Program) {
+    let until = Instant::now() + LIMIT;
+    let (mut before, mut same) = (None, 0);
+    while same < LOOKS {
+        assert!(Instant::now() < until, "its threads do not come to rest");
+        let now = sleeps(program);
+        same = match now.is_some() && now == before {
+            true => same + 1,
+            false => 0,
+        };
+        before = now;
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// More connections than are served at a time, whose pipes wait while another one has standard input and output.
 #[test]
 fn a_connection_that_ends_while_its_pipe_waits_leaves_nothing_and_the_next_pipe_has_its_turn() {
@@ -257,10 +296,10 @@ fn a_pipe_that_waits_has_no_turn_where_the_program_ends_with_the_first() {
     let (_second, mut waiting, _from) = pipe(b"\x01b");
     wait(waiting.finished()).unwrap();
     drop(listener.child.stdin.take());
-    wait(to.finished()).unwrap();
     while wait(from.read_chunk(1_000)).unwrap().is_some() {}
-    // Long enough for the one that waits to be served, if it were.
-    std::thread::sleep(Duration::from_millis(200));
+    // By this the listener has heard of both ends of the pipe.
+    wait(to.finished()).unwrap();
+    wait_until_asleep(&listener);
     first.close(0, "");
     let mut rest = Vec::new();
     output.read_to_end(&mut rest).unwrap();
