@@ -153,6 +153,9 @@ pub struct Journal {
     /// Those of them that count because the boot is the same, and may not have reached the disk: a medium that was
     /// pulled out has lost them, so that they are to be hashed before they are relied on.
     pub unsynced: BTreeSet<u64>,
+    /// Whether all is known of what is in the partial file; not where a source that changed was written down, and no
+    /// SYNCED after it: then more of the file's may be there than is told.
+    pub is_settled: bool,
     /// How many bytes of the journal may be appended to; what is behind them is to be cut off.
     pub valid_bytes: u64,
 }
@@ -176,6 +179,7 @@ pub struct Reader {
     chunks: BTreeMap<u64, Address>,
     /// Chunks since the last SYNCED.
     unsynced: BTreeMap<u64, Address>,
+    is_settled: bool,
     valid_bytes: u64,
     ended: bool,
 }
@@ -191,6 +195,7 @@ impl Reader {
             header: None,
             chunks: BTreeMap::new(),
             unsynced: BTreeMap::new(),
+            is_settled: true,
             valid_bytes: 0,
             ended: false,
         }
@@ -237,12 +242,13 @@ impl Reader {
         let mut unsynced = BTreeSet::new();
         if self.written_after == self.boot {
             unsynced = self.unsynced.keys().copied().collect();
-            self.settle();
+            self.chunks.append(&mut self.unsynced);
         }
         Ok(Journal {
             header,
             chunks: self.chunks,
             unsynced,
+            is_settled: self.is_settled,
             valid_bytes: self.valid_bytes,
         })
     }
@@ -283,12 +289,14 @@ impl Reader {
         self.chunks.clear();
         self.unsynced.clear();
         self.written_after = header.boot;
+        self.is_settled = self.header.is_none();
         self.header = Some(header);
     }
 
     /// What was recorded since the last SYNCED counts.
     fn settle(&mut self) {
         self.chunks.append(&mut self.unsynced);
+        self.is_settled = true;
     }
 }
 
@@ -455,6 +463,9 @@ mod tests {
         ]);
         let journal = read(&bytes, FIRST, 7).unwrap();
         assert_eq!((journal.header, chunks(&journal)), (changed, vec![1]));
+        assert!(!journal.is_settled, "more of the file's may be there");
+        let bytes = [bytes, encoded(&[Record::Synced])].concat();
+        assert!(read(&bytes, FIRST, 7).unwrap().is_settled);
         // A chunk that the file does not have.
         let bytes = encoded(&[Record::Header(changed), chunk(1), chunk(2), chunk(0)]);
         assert_eq!(chunks(&read(&bytes, FIRST, 7).unwrap()), [1]);

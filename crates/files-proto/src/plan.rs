@@ -184,7 +184,8 @@ pub fn same_time(first_ns: i64, second_ns: i64) -> bool {
 pub enum Resume {
     /// Its source has not changed: these chunks are missing.
     Missing(Ranges),
-    /// Its source has changed: the sender is asked for addresses, and [`compare`] finds the chunks that still count.
+    /// Its source has changed, or what of it is there since it did is not known: the sender is asked for addresses, and
+    /// [`compare`] finds the chunks that still count.
     Compare,
     /// Nothing: the file is received from its start.
     Nothing,
@@ -198,10 +199,10 @@ pub fn resume(size: u64, modified_ns: i64, journal: &Journal) -> Resume {
         modified_ns: journal_ns,
         ..
     } = journal.header;
-    if journal.chunks.is_empty() {
+    if journal.chunks.is_empty() && journal.is_settled {
         return Resume::Nothing;
     }
-    if size == journal_size && modified_ns == journal_ns {
+    if size == journal_size && modified_ns == journal_ns && journal.is_settled {
         let there: Ranges = journal.chunks.keys().copied().collect();
         return Resume::Missing(there.missing_below(crate::content::chunk_count(size)));
     }
@@ -442,6 +443,7 @@ mod tests {
             },
             chunks: chunks.iter().map(|index| (*index, [*index as u8; 32])).collect(),
             unsynced: std::collections::BTreeSet::new(),
+            is_settled: true,
             valid_bytes: 0,
         }
     }
@@ -457,6 +459,14 @@ mod tests {
         // A journal's time is exact: another one is another content.
         assert_eq!(resume(size, 7, &journal(size, 8, &[0])), Resume::Compare);
         assert_eq!(resume(size, 7, &journal(size + 1, 7, &[0])), Resume::Compare);
+        // More may be there than was written down.
+        for chunks in [&[][..], &[0]] {
+            let unsettled = Journal {
+                is_settled: false,
+                ..journal(size, 7, chunks)
+            };
+            assert_eq!(resume(size, 7, &unsettled), Resume::Compare);
+        }
     }
 
     /// FILE-29.

@@ -81,7 +81,7 @@ impl JournalFile {
         }
     }
 
-    /// All at once: a kill leaves all of them or none.
+    /// Few are written at once: a kill leaves all of them or none.
     fn append(&mut self, records: &[Record]) -> io::Result<()> {
         let mut bytes = Vec::new();
         records.iter().for_each(|record| record.encode(&mut bytes));

@@ -25,7 +25,7 @@ pub(super) enum Kept {
         journal: Journal,
         is_damaged: bool,
     },
-    /// Chunks of the file as it was.
+    /// Chunks of the file as it was, or nobody knows which.
     Other,
 }
 

@@ -345,7 +345,13 @@ fn what_did_not_change_is_gone_on_with_in_its_place_and_outlives_the_machine() {
         // After another start of the machine, at this moment.
         let mut reader = Reader::new([9; 16]);
         reader.push(&read(".journal"));
-        let Journal { header, chunks, .. } = reader.finish().unwrap();
+        let Journal {
+            header,
+            chunks,
+            is_settled,
+            ..
+        } = reader.finish().unwrap();
+        assert!(is_settled);
         assert_eq!((header.size, header.modified_ns), (count * CHUNK_BYTES, 6));
         assert_eq!(chunks.into_keys().collect::<Vec<u64>>(), [0]);
         assert_eq!(file.missing(), Ranges::from_range(1..count));
