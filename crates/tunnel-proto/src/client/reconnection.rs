@@ -210,6 +210,21 @@ impl Reconnection {
 
     /// The addresses of a name, in the order of preference; none where it cannot be resolved.
     pub fn handle_resolved(&mut self, now: Instant, resolution: u64, addresses: &[SocketAddr]) {
+        self.resolved(now, resolution, addresses, "cannot be resolved");
+    }
+
+    /// Nobody has said in time whether a name has addresses.
+    pub fn handle_unanswered(&mut self, now: Instant, resolution: u64) {
+        self.resolved(
+            now,
+            resolution,
+            &[],
+            "is not known: no name server has answered in time",
+        );
+    }
+
+    /// `otherwise`: what a name without an address is or does, for people.
+    fn resolved(&mut self, now: Instant, resolution: u64, addresses: &[SocketAddr], otherwise: &str) {
         let Some(server) = self.candidates.handle_resolved(resolution, addresses) else {
             return;
         };
@@ -221,7 +236,7 @@ impl Reconnection {
         }
         if addresses.is_empty() {
             let host = self.candidates.host(server);
-            let reason = format!("the name {host} cannot be resolved");
+            let reason = format!("the name {host} {otherwise}");
             self.failed(&reason);
         } else {
             self.candidates.add_resolved(server);

@@ -225,6 +225,19 @@ fn an_address_that_answered_nothing_is_told_otherwise_than_one_that_was_too_slow
 }
 
 #[test]
+fn a_name_of_which_nobody_says_anything_is_not_told_as_one_without_an_address() {
+    let now = start();
+    let mut reconnection = reconnection(&["a.test"], now);
+    let resolution = resolves(&mut reconnection, "a.test");
+    reconnection.handle_unanswered(now, resolution);
+    assert_eq!(
+        reconnection.last_reason(),
+        "the name a.test is not known: no name server has answered in time"
+    );
+    assert!(reconnection.poll_timeout().is_some(), "it is asked for again");
+}
+
+#[test]
 fn a_name_that_cannot_be_resolved_leaves_the_other_servers() {
     let now = start();
     let mut reconnection = reconnection(&["a.test", "b.test"], now);

@@ -16,7 +16,7 @@ use super::uplink::UplinkBinding;
 use crate::carrier::{Carrier, Refusal};
 use crate::driver::Shard;
 use crate::driver::delivery::udp_payload_max;
-use crate::driver::resolver::Answer;
+use crate::driver::resolver::{Answer, Unresolved};
 
 /// Why it failed where ICMP says so.
 pub(super) const PORT_CLOSED: &str = "nothing listens on its port";
@@ -42,8 +42,13 @@ pub(super) struct WaitingAttempt {
 impl Shard<Client> {
     pub(in crate::driver) fn server_resolved(&mut self, now: Instant, answer: &Answer) {
         let reconnection = &mut self.role.reconnection;
-        let addresses = answer.found.as_deref().unwrap_or_default();
-        reconnection.handle_resolved(now, answer.purpose, addresses);
+        match &answer.found {
+            Ok(addresses) => reconnection.handle_resolved(now, answer.purpose, addresses),
+            Err(Unresolved::Absent) => reconnection.handle_resolved(now, answer.purpose, &[]),
+            Err(Unresolved::Late | Unresolved::Unasked) => {
+                reconnection.handle_unanswered(now, answer.purpose);
+            }
+        }
         self.carry_out_connect_actions(now);
     }
 

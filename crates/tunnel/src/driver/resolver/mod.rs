@@ -16,15 +16,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hickory_resolver::net::NetError;
-use hickory_resolver::{ConnectionProvider, Resolver as Lookups};
+use hickory_resolver::proto::op::Query;
+use hickory_resolver::proto::rr::{Name, RecordType};
+use hickory_resolver::{ConnectionProvider, Hosts, Resolver as Lookups};
 use packet_io::Waker;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc as channel};
 
 use crate::handle::Notice;
 use crate::limits;
 use crate::notices::NoticeSender;
-use sockets::Sockets;
-use sources::Names;
+use sources::{Described, Names};
 
 pub(super) use sockets::Way;
 pub(super) use sources::{NameSources, OwnNameServers, SystemNameServers};
@@ -164,26 +165,51 @@ impl Resolver {
 }
 
 /// Looks the name up; the question's end tells what was found.
-async fn answer(resolver: Option<Lookups<Sockets>>, mut question: Question, time_max: Duration, way: Way) {
-    let Some(resolver) = resolver else {
+async fn answer(described: Option<Described>, mut question: Question, time_max: Duration, way: Way) {
+    let Some(Described { resolver, hosts }) = described else {
         question.found = Err(Unresolved::Absent);
         return;
     };
-    question.found = look_up(&resolver, &question.host, question.port, time_max, &way).await;
+    question.found = look_up(&resolver, &hosts, &question.host, question.port, time_max, &way).await;
 }
 
 async fn look_up<P: ConnectionProvider>(
     resolver: &Lookups<P>,
+    hosts: &Hosts,
     host: &str,
     port: u16,
     time_max: Duration,
     way: &Way,
 ) -> Result<Vec<SocketAddr>, Unresolved> {
+    let listed = listed(hosts, host);
+    if !listed.is_empty() {
+        return addresses(listed, port, way);
+    }
     match tokio::time::timeout(time_max, resolver.lookup_ip(host)).await {
         Ok(Ok(lookup)) => addresses(lookup.iter().collect(), port, way),
         Err(_) | Ok(Err(NetError::Timeout)) => Err(Unresolved::Late),
         Ok(Err(_)) => Err(Unresolved::Absent),
     }
+}
+
+/// What hosts(5) has for a name: where that is something, no name server is asked, for the other kind of addresses
+/// neither.
+fn listed(hosts: &Hosts, host: &str) -> Vec<IpAddr> {
+    let Ok(name) = host.parse::<Name>() else {
+        return Vec::new();
+    };
+    let kinds = [RecordType::AAAA, RecordType::A];
+    let found = kinds
+        .into_iter()
+        .filter_map(|kind| hosts.lookup_static_host(&Query::query(name.clone(), kind)));
+    found
+        .flat_map(|lookup| {
+            let answers = lookup.answers().iter();
+            answers
+                .filter_map(|record| record.data.ip_addr())
+                .collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 /// A name's addresses by the text of a resolv.conf(5), over a network of the caller's, where there are some; for
@@ -196,7 +222,8 @@ pub async fn fuzz<P: ConnectionProvider>(
 ) -> Option<Vec<SocketAddr>> {
     let (config, options, _) = sources::described(Path::new("resolv.conf"), resolv_conf, None);
     let resolver = sources::bounded(config, options, limits::NAME_SERVER_PORT, network).ok()?;
-    let found = look_up(&resolver, host, port, limits::RESOLUTION_TIME_MAX, &Way::Routes).await;
+    let (time_max, way) = (limits::RESOLUTION_TIME_MAX, Way::Routes);
+    let found = look_up(&resolver, &Hosts::default(), host, port, time_max, &way).await;
     found.ok()
 }
 
@@ -207,8 +234,9 @@ pub(crate) fn resolve_once(host: &str, port: u16) -> Result<Vec<SocketAddr>, Unr
     let (time_max, way) = (sources.time_max, sources.way.clone());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|_| Unresolved::Unasked)?.block_on(async {
-        let resolver = Names::new(sources, Instant::now()).resolver(Instant::now());
-        look_up(&resolver.ok_or(Unresolved::Absent)?, host, port, time_max, &way).await
+        let described = Names::new(sources, Instant::now()).resolver(Instant::now());
+        let Described { resolver, hosts } = described.ok_or(Unresolved::Absent)?;
+        look_up(&resolver, &hosts, host, port, time_max, &way).await
     })
 }
 

@@ -99,10 +99,18 @@ impl Default for NameSources {
     }
 }
 
+/// Whom the files name.
+#[derive(Clone)]
+pub(super) struct Described {
+    pub(super) resolver: Resolver<Sockets>,
+    /// Asked first.
+    pub(super) hosts: Arc<Hosts>,
+}
+
 /// The resolver of the present configuration.
 pub(super) struct Names {
     sources: NameSources,
-    resolver: Option<Resolver<Sockets>>,
+    resolver: Option<Described>,
     /// What is wrong with the files, until it is told.
     warning: Option<String>,
     /// Whom the system named last, besides those that are excluded.
@@ -125,7 +133,7 @@ impl Names {
     }
 
     /// None where the configuration is of no use.
-    pub(super) fn resolver(&mut self, now: Instant) -> Option<Resolver<Sockets>> {
+    pub(super) fn resolver(&mut self, now: Instant) -> Option<Described> {
         if self.files.have_changed(&self.sources, now) {
             (self.resolver, self.warning) = build(&self.sources, &mut self.servers);
         }
@@ -210,10 +218,7 @@ fn stamp(sources: &NameSources) -> Stamp {
 
 /// The resolver that the files describe, and what is wrong with them. Beside a tunnel, `servers` goes on where they
 /// name nobody else.
-fn build(
-    sources: &NameSources,
-    servers: &mut Vec<NameServerConfig>,
-) -> (Option<Resolver<Sockets>>, Option<String>) {
+fn build(sources: &NameSources, servers: &mut Vec<NameServerConfig>) -> (Option<Described>, Option<String>) {
     let (mut config, options, warning) = configuration(&sources.resolv_conf);
     if sources.is_beside_tunnel() {
         look_behind_resolved(sources, &mut config.name_servers);
@@ -246,8 +251,10 @@ fn build(
         // A line that cannot be read leaves the lines before it.
         let _ = hosts.read_hosts_conf(file);
     }
-    resolver.set_hosts(Arc::new(hosts));
-    (Some(resolver), warning)
+    let hosts = Arc::new(hosts);
+    // With the endings that names are tried with.
+    resolver.set_hosts(Arc::clone(&hosts));
+    (Some(Described { resolver, hosts }), warning)
 }
 
 /// A resolver of that configuration within our bounds; name servers listen on `port`.

@@ -139,6 +139,21 @@ fn names_come_from_the_servers_and_files_that_the_system_names() {
 }
 
 #[test]
+fn what_the_file_of_hosts_has_of_one_kind_is_the_answer_though_no_name_server_answers() {
+    let setup = setup();
+    wait_until_read_again_with(
+        &setup,
+        "192.0.2.7 silent-four.test\n2001:db8::7 silent-six.test\n192.0.2.8 silent-four.test\n",
+    );
+    for (host, expected) in [
+        ("silent-four.test", &["192.0.2.7:80", "192.0.2.8:80"][..]),
+        ("Silent-Six.test", &["[2001:db8::7]:80"]),
+    ] {
+        assert_eq!(addresses_of(&setup.resolver, host), expected);
+    }
+}
+
+#[test]
 fn a_line_that_cannot_be_used_leaves_the_name_servers_and_is_told() {
     let unusable = format!("search {}.test\n", "a".repeat(64));
     let setup = setup_with(&(unusable + RESOLV_CONF), limits::RESOLUTION_TIME_MAX);
@@ -251,7 +266,13 @@ fn those_who_were_asked_before_our_own_name_servers_are_asked_on() {
 
 /// When another name appears, the files have been read again.
 fn wait_until_read_again(setup: &Setup) {
-    fs::write(setup.directory.path().join("hosts"), "192.0.2.9 later.test\n").unwrap();
+    wait_until_read_again_with(setup, "");
+}
+
+/// The same with other names in the file of hosts.
+fn wait_until_read_again_with(setup: &Setup, hosts: &str) {
+    let hosts = format!("{hosts}192.0.2.9 later.test\n");
+    fs::write(setup.directory.path().join("hosts"), hosts).unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     while addresses_of(&setup.resolver, "later.test").is_empty() {
         assert!(Instant::now() < deadline);
