@@ -467,8 +467,9 @@ pub(crate) enum RelayCompat {
 
 const PEER_HELP: &str = "\
 Both machines print their ID once; then one listens and the other connects, directly and without a server:
-  here   gramway peer listen --allow ID-OF-THE-OTHER --listen 0.0.0.0:4000 > copy
+  here   gramway peer listen --once --allow ID-OF-THE-OTHER --listen 0.0.0.0:4000 < /dev/null > copy
   there  gramway peer pipe ID-OF-THIS@HOST:4000 < file
+A pipe goes both ways: what `listen` reads from its standard input is the answer, and `pipe` waits for its end.
 Both prove their keys, and nobody between them reads anything.";
 
 const SEND_HELP: &str = "\

@@ -262,6 +262,9 @@ pub(crate) const PEER_CHUNK_BYTES: usize = 64 << 10;
 /// Chunks of standard input, and ends of connections, that wait for the pipe that has them.
 pub(crate) const PEER_INPUT_CHUNKS: usize = 4;
 
+/// How long a pipe that has sent everything waits for the end of the answer without a word.
+pub(crate) const PEER_ANSWER_SILENCE_MAX: Duration = Duration::from_secs(2);
+
 /// How often `gramway peer ping` and `pipe` look at what the network says of addresses, while nobody has answered.
 pub(crate) const PEER_ATTEMPTS_TURN: Duration = Duration::from_millis(50);
 

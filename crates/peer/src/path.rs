@@ -32,7 +32,8 @@ impl fmt::Display for PeerPath {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Direct(address) => write!(formatter, "{address}"),
-            Self::Relayed(address) => write!(formatter, "{address}, relayed by the rendezvous"),
+            // Its address is the rendezvous' name for the peer, and nobody else's.
+            Self::Relayed(_) => formatter.write_str("relayed by the rendezvous"),
         }
     }
 }

@@ -239,7 +239,8 @@ impl<'a> Search<'a> {
         let told = |attempt: &Attempt| {
             let (name, text) = outcome(attempt, self.obstacle(attempt.address));
             json!({
-                "address": attempt.address,
+                // The rendezvous' name for the peer is no address.
+                "address": (attempt.source != AddressSource::Relay).then_some(attempt.address),
                 "source": source_name(attempt.source),
                 "begun_after_ms": attempt.begun_after.map(|after| milliseconds(self.begun_after + after)),
                 "outcome": name,

@@ -100,7 +100,7 @@ impl Console {
         let answered = self.answer(number, &mut to_peer);
         to_peer.finish();
         match copying.join() {
-            Ok(End::Complete) => {}
+            Ok(End::Complete | End::Sent) => {}
             Ok(End::Stream(_)) => return Ok(false),
             Ok(End::Local(problem)) => return Err(problem),
             Err(_) => return Err(Problem::bug("the thread of standard output has ended")),

@@ -1,7 +1,7 @@
 //! `gramway peer pipe`: standard input to the peer, its answer to standard output. Each direction ends by itself.
 
 use std::io::{self, Read, Write};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 
 use peer::{Bytes, CloseReason, ReceiveStream, SecretKey, SendStream, StreamError, blocking};
@@ -11,12 +11,15 @@ use super::connection::Connection;
 use super::reports::Reports;
 use super::{Confinement, PIPE, TAKEN};
 use crate::exit::{Problem, sentence};
-use crate::limits::{PEER_CHUNK_BYTES, PEER_GOODBYE_MAX};
+use crate::limits::{PEER_ANSWER_SILENCE_MAX, PEER_CHUNK_BYTES, PEER_GOODBYE_MAX};
+use crate::output;
 
 /// How one direction ended.
 pub(super) enum End {
     /// As it should.
     Complete,
+    /// The same of standard input, which the peer has.
+    Sent,
     /// The stream did not go on.
     Stream(StreamError),
     /// Standard input or output did not.
@@ -33,6 +36,8 @@ pub(super) fn run(
     let opened = blocking::wait(connection.peer.open(0));
     let (mut to_peer, from_peer) = opened.map_err(|closed| connection.ended(&closed.0))?;
     let (ended, ends) = mpsc::channel();
+    // All of standard input, and it has not been told that the answer is waited for.
+    let mut is_sent = false;
     let told = ended.clone();
     spawn("input", move || {
         let end = match blocking::wait(to_peer.write_chunk(Bytes::from_static(&[PIPE]))) {
@@ -45,8 +50,27 @@ pub(super) fn run(
     spawn("output", move || {
         let _ = ended.send(copy_output(from_peer));
     })?;
-    for end in ends.iter().take(2) {
+    let mut left = 2;
+    while left > 0 {
+        // Once all is sent, most answers have ended in a moment.
+        let next = match left {
+            1 if is_sent => ends.recv_timeout(PEER_ANSWER_SILENCE_MAX),
+            _ => ends.recv().map_err(RecvTimeoutError::from),
+        };
+        let end = match next {
+            Ok(end) => end,
+            Err(RecvTimeoutError::Timeout) => {
+                output::note(
+                    "all is sent; waiting for the end of the peer's answer, which is its standard input",
+                );
+                is_sent = false;
+                continue;
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+        };
+        left -= 1;
         match end {
+            End::Sent => is_sent = true,
             End::Complete => {}
             End::Local(problem) => return Err(problem),
             End::Stream(error) => return Err(why(&connection, error)),
@@ -90,7 +114,7 @@ fn copy_input(to_peer: &mut SendStream) -> End {
         }
     }
     match blocking::wait(to_peer.finished()) {
-        Ok(()) => End::Complete,
+        Ok(()) => End::Sent,
         Err(error) => End::Stream(error),
     }
 }

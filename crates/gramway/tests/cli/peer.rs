@@ -189,6 +189,18 @@ fn a_pipe_carries_both_directions_each_to_its_own_end() {
     assert_eq!(broken.status.code(), Some(UNAVAILABLE), "{}", stderr(&broken));
 }
 
+#[test]
+fn a_pipe_that_has_sent_everything_and_waits_for_the_answer_says_so_once() {
+    let place = Place::new();
+    let (mut listener, at) = listener(&place, &["--any", "--once"]);
+    let pipe = place.command(&["peer", "pipe", "--state", "caller", &at]).spawn();
+    let pipe = Program::watch(pipe.unwrap());
+    pipe.wait_for("all is sent; waiting for the end of the peer's answer");
+    drop(listener.child.stdin.take());
+    assert_eq!(pipe.end(), Some(0));
+    assert_eq!(listener.end(), Some(0));
+}
+
 /// Threads of this name that a program has.
 fn threads(program: &Program, name: &str) -> usize {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", program.child.id())).unwrap();
