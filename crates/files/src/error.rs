@@ -66,6 +66,13 @@ pub enum TransferError {
         "standard input can be read once, and an earlier receiver has had a part of it; run both commands again"
     )]
     InputSpent,
+    /// To a receiver: its patterns have nothing of what is offered. The sender waits for another transfer.
+    #[error("nothing that is offered matches {0}")]
+    NothingChosen(String),
+    /// To a receiver: more is offered than one file, which is what goes to standard output, and nothing has gone there.
+    /// The sender waits for another transfer.
+    #[error("more than one file is offered, and one goes to standard output")]
+    SeveralChosen,
     /// A pattern cannot be read.
     #[error("{0}")]
     Pattern(String),

@@ -65,6 +65,7 @@ use quic::KeyIdentity;
 
 pub use carrier::Carrier;
 pub use error::TransferError;
+pub use filter::check_patterns;
 pub use options::{
     Answer, Compress, Conflict, Destination, OnConflict, ReceiveOptions, Report, SendOptions, Source,
     Transport,
@@ -73,7 +74,7 @@ pub use pool::ChunkMemory;
 pub use progress::{DamagedAt, Event, FileInWork, How, LimitedBy, Progress, Snapshot, Would};
 pub use rate_limit::RateLimit;
 pub use receive::receive;
-pub use send::{is_stdin_spent, send};
+pub use send::{finds_something, is_stdin_spent, send};
 
 /// A key for the TCP connections of one transfer.
 fn session_key() -> Result<KeyIdentity, TransferError> {

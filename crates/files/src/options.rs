@@ -193,6 +193,8 @@ pub struct Report {
     pub failed: u64,
     /// Whether the receiver only looked at what was offered: then nothing was transferred, whatever is counted.
     pub is_look: bool,
+    /// Whether the receiver passes on what comes: another transfer does not go on where this one ended.
+    pub is_passed_on: bool,
     /// Bytes of files that came over the network, before compression.
     pub bytes_sent: u64,
     /// Bytes of files that were there already.

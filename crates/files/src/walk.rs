@@ -1,7 +1,9 @@
 //! What is to be sent, found depth first: each directory before what is in it, names in the order of their bytes, so
 //! that two walks of the same tree tell the same. Symbolic links are told and not followed; those that the user names
-//! are followed, because he means what they lead to.
+//! are followed, because he means what they lead to. A directory that a filter has only for what is in it is told with
+//! the first of that, and not at all where there is none.
 
+use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Metadata};
 use std::io;
@@ -10,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::vec;
 
 use files_proto::FailReason;
+use files_proto::filter::Takes;
 use files_proto::limits::{DEPTH_MAX, FILE_BYTES_MAX};
 use files_proto::name::MARKER_NAME;
 
@@ -89,7 +92,7 @@ impl Stamp {
 }
 
 /// Whether an entry (path below what was named; whether it is a directory) is to be sent.
-pub(crate) type Filter = Box<dyn Fn(&Path, bool) -> bool + Send>;
+pub(crate) type Filter = Box<dyn Fn(&Path, bool) -> Takes + Send>;
 
 /// A walk over several sources.
 pub(crate) struct Walk {
@@ -97,11 +100,16 @@ pub(crate) struct Walk {
     /// The directories that are open, the deepest at the end.
     open: Vec<Open>,
     next_entry: u64,
+    /// What has been found and is told next.
+    waiting: VecDeque<Step>,
     filter: Filter,
 }
 
 struct Open {
+    /// Its number, once it has been told.
     entry: u64,
+    /// Where it has not.
+    untold: Option<Found>,
     path: PathBuf,
     relative: PathBuf,
     names: vec::IntoIter<OsString>,
@@ -113,8 +121,34 @@ impl Walk {
             sources: sources.into_iter(),
             open: Vec::new(),
             next_entry: 0,
+            waiting: VecDeque::new(),
             filter,
         }
+    }
+
+    /// Something that a filter has, behind the directories that it is in and that have not been told.
+    fn tell(&mut self, found: Found) -> Option<Step> {
+        let mut parent = None;
+        for open in &mut self.open {
+            if let Some(directory) = open.untold.take() {
+                open.entry = self.next_entry;
+                self.next_entry += 1;
+                self.waiting.push_back(Step::Found(Found {
+                    entry: open.entry,
+                    parent,
+                    ..directory
+                }));
+            }
+            parent = Some(open.entry);
+        }
+        let entry = self.next_entry;
+        self.next_entry += 1;
+        self.waiting.push_back(Step::Found(Found {
+            entry,
+            parent,
+            ..found
+        }));
+        self.waiting.pop_front()
     }
 
     fn source(&mut self, path: &Path) -> Option<Step> {
@@ -137,21 +171,21 @@ impl Walk {
             None => OsString::from("root"),
         };
         match fs::metadata(&real) {
-            Ok(metadata) => self.found(None, name.clone(), real, PathBuf::from(name), &metadata),
+            Ok(metadata) => self.found(name.clone(), real, PathBuf::from(name), &metadata),
             Err(error) => Some(problem(&error)),
         }
     }
 
     fn found(
         &mut self,
-        parent: Option<u64>,
         name: OsString,
         path: PathBuf,
         relative: PathBuf,
         metadata: &Metadata,
     ) -> Option<Step> {
+        let takes = (self.filter)(&relative, metadata.is_dir());
         // What a receiver here has written down for itself is nobody's file.
-        if name == MARKER_NAME || !(self.filter)(&relative, metadata.is_dir()) {
+        if name == MARKER_NAME || takes == Takes::No {
             return None;
         }
         let problem = |reason, text| {
@@ -185,39 +219,45 @@ impl Walk {
             let text = "it is neither a file nor a directory nor a link, and is left out";
             return problem(None, text.to_owned());
         };
-        let entry = self.next_entry;
-        if matches!(content, Content::Directory) {
-            let names = match names(&path) {
-                Ok(names) => names,
-                Err(error) => {
-                    let text = format!("the directory cannot be read: {error}");
-                    return problem(Some(reason_of(&error)), text);
-                }
-            };
+        let is_directory = matches!(content, Content::Directory);
+        let names = match is_directory.then(|| names(&path)).transpose() {
+            Ok(names) => names.unwrap_or_default(),
+            Err(error) => {
+                let text = format!("the directory cannot be read: {error}");
+                return problem(Some(reason_of(&error)), text);
+            }
+        };
+        let found = Found {
+            entry: self.next_entry,
+            parent: None,
+            name,
+            path: path.clone(),
+            relative: relative.clone(),
+            content,
+            stamp: Stamp::new(metadata),
+        };
+        let (step, untold) = match takes {
+            Takes::Inside if is_directory => (None, Some(found)),
+            _ => (self.tell(found), None),
+        };
+        if is_directory {
             self.open.push(Open {
-                entry,
-                path: path.clone(),
-                relative: relative.clone(),
+                // It was told last.
+                entry: self.next_entry.saturating_sub(1),
+                untold,
+                path,
+                relative,
                 names: names.into_iter(),
             });
         }
-        self.next_entry += 1;
-        Some(Step::Found(Found {
-            entry,
-            parent,
-            name,
-            path,
-            relative,
-            content,
-            stamp: Stamp::new(metadata),
-        }))
+        step
     }
 
-    fn child(&mut self, parent: u64, name: &OsStr) -> Option<Step> {
+    fn child(&mut self, name: &OsStr) -> Option<Step> {
         let open = self.open.last()?;
         let (path, relative) = (open.path.join(name), open.relative.join(name));
         match fs::symlink_metadata(&path) {
-            Ok(metadata) => self.found(Some(parent), name.to_owned(), path, relative, &metadata),
+            Ok(metadata) => self.found(name.to_owned(), path, relative, &metadata),
             // It was there a moment ago.
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => Some(Step::Problem(Problem {
@@ -249,17 +289,17 @@ impl Iterator for Walk {
 
     fn next(&mut self) -> Option<Step> {
         loop {
+            if let Some(step) = self.waiting.pop_front() {
+                return Some(step);
+            }
             let step = match self.open.last_mut() {
-                Some(open) => {
-                    let parent = open.entry;
-                    match open.names.next() {
-                        Some(name) => self.child(parent, &name),
-                        None => {
-                            self.open.pop();
-                            Some(Step::DirectoryEnd { entry: parent })
-                        }
+                Some(open) => match open.names.next() {
+                    Some(name) => self.child(&name),
+                    None => {
+                        let told = self.open.pop().filter(|open| open.untold.is_none());
+                        told.map(|open| Step::DirectoryEnd { entry: open.entry })
                     }
-                }
+                },
                 None => {
                     let source = self.sources.next()?;
                     self.source(&source)
@@ -317,7 +357,7 @@ mod tests {
         fs::write(base.join("single"), "12").unwrap();
         symlink("single", base.join("named")).unwrap();
         let sources = vec![base.join("tree"), base.join("missing"), base.join("named")];
-        let walk = Walk::new(sources, Box::new(|_, _| true));
+        let walk = Walk::new(sources, Box::new(|_, _| Takes::Yes));
         let expected = [
             "0 in -: tree directory",
             "1 in 0: tree/a file of 3",
@@ -347,7 +387,10 @@ mod tests {
         fs::create_dir_all(deep.join("too-deep")).unwrap();
         let large = fs::File::create(base.join("tree/large")).unwrap();
         let is_large = large.set_len(FILE_BYTES_MAX + 1).is_ok();
-        let told = told(Walk::new(vec![base.join("tree")], Box::new(|_, _| true)), &base);
+        let told = told(
+            Walk::new(vec![base.join("tree")], Box::new(|_, _| Takes::Yes)),
+            &base,
+        );
         let problems = told.iter().filter(|step| step.starts_with("problem"));
         assert_eq!(problems.count(), 1 + usize::from(is_large), "{told:?}");
         assert_eq!(
@@ -362,11 +405,56 @@ mod tests {
         let base = directory.path().canonicalize().unwrap();
         fs::create_dir_all(base.join("tree/target/deep")).unwrap();
         fs::write(base.join("tree/kept"), "").unwrap();
-        let filter: Filter = Box::new(|path, is_directory| !(is_directory && path.ends_with("target")));
+        let filter: Filter = Box::new(|path, _| match path.ends_with("target") {
+            true => Takes::No,
+            false => Takes::Yes,
+        });
         let walk = Walk::new(vec![base.join("tree")], filter);
         let expected = [
             "0 in -: tree directory",
             "1 in 0: tree/kept file of 0",
+            "end of 0",
+        ];
+        assert_eq!(told(walk, &base), expected);
+    }
+
+    #[test]
+    fn a_directory_is_told_for_what_is_in_it_and_for_its_own_sake_also_without() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path().canonicalize().unwrap();
+        for path in ["tree/a/deep", "tree/b/deep", "tree/c/chosen", "tree/d", "other"] {
+            fs::create_dir_all(base.join(path)).unwrap();
+        }
+        for path in [
+            "tree/a/no",
+            "tree/b/deep/yes",
+            "tree/c/no",
+            "tree/yes",
+            "other/no",
+        ] {
+            fs::write(base.join(path), "").unwrap();
+        }
+        let filter: Filter =
+            Box::new(
+                |path, is_directory| match path.ends_with("yes") || path.ends_with("chosen") {
+                    true => Takes::Yes,
+                    false if is_directory => Takes::Inside,
+                    false => Takes::No,
+                },
+            );
+        let walk = Walk::new(vec![base.join("other"), base.join("tree")], filter);
+        let expected = [
+            "0 in -: tree directory",
+            "1 in 0: tree/b directory",
+            "2 in 1: tree/b/deep directory",
+            "3 in 2: tree/b/deep/yes file of 0",
+            "end of 2",
+            "end of 1",
+            "4 in 0: tree/c directory",
+            "5 in 4: tree/c/chosen directory",
+            "end of 5",
+            "end of 4",
+            "6 in 0: tree/yes file of 0",
             "end of 0",
         ];
         assert_eq!(told(walk, &base), expected);

@@ -2,6 +2,7 @@
 //! that are here with what is offered, one has the disk take what was written, some put complete files in their
 //! places, and one writes what is to be said.
 
+mod chosen;
 mod compare;
 mod conflicts;
 mod damaged;
@@ -48,6 +49,7 @@ use crate::limits::{FAREWELL_TIME_MAX, HELLO_TIME_MAX, LANES_MAX, PLACING_THREAD
 use crate::options::{Destination as To, ReceiveOptions, Report, Transport};
 use crate::processor::process_time;
 use crate::progress::{Counter, Event, Progress};
+use chosen::Chosen;
 use compare::{Asked, Compared};
 use doubt::Doubt;
 use elsewhere::Elsewhere;
@@ -146,7 +148,7 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
                 receiving,
                 options,
                 only,
-                has_output: false,
+                chosen: Chosen::default(),
                 elsewhere: Elsewhere::default(),
                 asked: HashMap::new(),
                 unsure: HashMap::new(),
@@ -166,11 +168,13 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
         let result = conversation.run();
         report.carrier_reason = conversation.reason.take();
         drop(conversation);
-        // Whose user has ended it may come again, and says so by its code.
-        let is_silent = matches!(
+        // Whose user has ended it, or chooses again, may come again, and says so by its code.
+        let may_come_again = matches!(
             result,
-            Err(TransferError::Lost(_) | TransferError::Aborted(_) | TransferError::Cancelled)
+            Err(TransferError::Cancelled | TransferError::NothingChosen(_) | TransferError::SeveralChosen)
         );
+        let is_silent =
+            may_come_again || matches!(result, Err(TransferError::Lost(_) | TransferError::Aborted(_)));
         if let Err(error) = &result
             && !is_silent
         {
@@ -189,7 +193,7 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
         }
         match result {
             Ok(()) => peer.close(STORED, "the transfer is over"),
-            Err(TransferError::Cancelled) => peer.close(INTERRUPTED, "the receiver was interrupted"),
+            Err(_) if may_come_again => peer.close(INTERRUPTED, "the receiver was interrupted"),
             Err(_) => peer.close(0, "the transfer is over"),
         }
         receiving.sockets.cut();
@@ -218,6 +222,7 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
     report.skipped = state.totals.skipped;
     report.failed = state.totals.failed;
     report.is_look = options.list || options.dry_run;
+    report.is_passed_on = options.to == To::Stdout;
     report.problems = state.problems;
     report.bytes_sent = receiving.bytes_sent.into_inner();
     report.chunks_sent = receiving.chunks_sent.into_inner();
@@ -398,10 +403,12 @@ impl Conversation<'_, '_> {
             Message::Entry(entry) => self.planner.plan(entry)?,
             Message::DirectoryEnd { entry } => {
                 receiving.state().manifest.handle_directory_end(entry)?;
+                self.planner.end_directory(entry);
                 receiving.finish_directories();
             }
             Message::OfferEnd { entries, bytes } => {
                 receiving.state().manifest.handle_offer_end(entries, bytes)?;
+                self.planner.end_offer()?;
                 receiving.progress.complete_manifest();
             }
             Message::Hashes {

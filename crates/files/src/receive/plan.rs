@@ -9,12 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use files_proto::content::{Address, chunk_count};
+use files_proto::filter::Takes;
 use files_proto::limits::{CHUNK_BYTES, PACKED_FILE_BYTES_MAX};
-use files_proto::manifest::{ManifestError, Offered, Refused};
+use files_proto::manifest::{Offered, Refused};
 use files_proto::message::Message;
 use files_proto::name::target_stays_inside;
 use files_proto::{Entry, EntryId, FailReason, Kind, Ranges, SkipReason};
 
+use super::chosen::Chosen;
 use super::compare::{Asked, Candidate, Question};
 use super::conflicts::Unsure;
 use super::elsewhere::Elsewhere;
@@ -27,6 +29,7 @@ use super::place::{Place, Tried};
 use super::shared::{Directory, Receiving, Small, reason_of, sentence};
 use super::stdout::Stdout;
 use crate::destination::Destination;
+use crate::error::TransferError;
 use crate::options::ReceiveOptions;
 use crate::progress::{Counter, Event, How, Would};
 use crate::room::There;
@@ -37,8 +40,8 @@ pub(super) struct Planner<'a> {
     pub(super) receiving: &'a Receiving,
     pub(super) options: &'a ReceiveOptions,
     pub(super) only: Filter,
-    /// Whether the one file for standard output has been offered.
-    pub(super) has_output: bool,
+    /// What that has of what was offered so far.
+    pub(super) chosen: Chosen,
     /// Files that may have been moved.
     pub(super) elsewhere: Elsewhere,
     /// Files whose addresses were asked for.
@@ -51,12 +54,13 @@ pub(super) struct Planner<'a> {
 
 impl Planner<'_> {
     /// Plans one; an error ends the transfer.
-    pub(super) fn plan(&mut self, entry: Entry) -> Result<(), ManifestError> {
+    pub(super) fn plan(&mut self, entry: Entry) -> Result<(), TransferError> {
         let offered = String::from_utf8_lossy(&entry.name).into_owned();
         let handled = self.receiving.state().manifest.handle_entry(entry)?;
         let Offered { entry, path, renamed } = match handled {
             Ok(offered) => offered,
             Err(Refused { entry, reason, error }) => {
+                self.chosen.has_some = true;
                 if let Some(error) = error {
                     self.receiving.problem(offered, error.to_string());
                 }
@@ -75,25 +79,38 @@ impl Planner<'_> {
                 to: path.display().to_string(),
             });
         }
-        if entry.kind == Kind::Directory {
+        let is_directory = entry.kind == Kind::Directory;
+        match (self.only)(&path, is_directory) {
+            Takes::No => {
+                self.receiving.skip(entry.id, SkipReason::Filtered);
+                return Ok(());
+            }
+            Takes::Inside => {
+                self.wait_with_directory(entry, path);
+                return Ok(());
+            }
+            Takes::Yes => self.chosen.has_some = true,
+        }
+        if !self.make_waiting(entry.parent) {
+            self.refuse_in_refused(&entry);
+        } else if is_directory {
             self.plan_directory(&entry, path);
-        } else if !(self.only)(&path, false) {
-            self.receiving.skip(entry.id, SkipReason::Filtered);
         } else if self.options.list {
             self.offer(&entry, &path, entry.size(), None);
         } else if self.receiving.destination.is_none() && !self.options.dry_run {
-            self.plan_output(&entry, path);
+            return self.plan_output(entry, path);
         } else {
             self.plan_placed(&entry, path, Tried::default());
         }
         Ok(())
     }
 
-    fn writes(&self) -> bool {
+    pub(super) fn writes(&self) -> bool {
         !self.options.dry_run && !self.options.list
     }
 
-    fn plan_directory(&self, entry: &Entry, path: PathBuf) {
+    /// Makes a directory; what is in it fails where that fails.
+    pub(super) fn plan_directory(&self, entry: &Entry, path: PathBuf) {
         let Some(destination) = self.receiving.destination.as_ref().filter(|_| self.writes()) else {
             // What is in it is looked at all the same.
             let reason = SkipReason::DryRun;
@@ -134,15 +151,11 @@ impl Planner<'_> {
         }
     }
 
-    /// The one file that goes to standard output.
-    fn plan_output(&mut self, entry: &Entry, path: PathBuf) {
-        let is_file = matches!(entry.kind, Kind::File { .. } | Kind::Pipe);
-        if !is_file || std::mem::replace(&mut self.has_output, true) {
-            let text = "only one file goes to standard output";
-            return self
-                .receiving
-                .fail(entry.id, &path.display().to_string(), FailReason::Other, text);
-        }
+    /// The one file that goes to standard output, once all that is offered is known.
+    pub(super) fn begin_output(&mut self) {
+        let Some((entry, path)) = self.chosen.output.take() else {
+            return;
+        };
         let stdout = match Stdout::new(&self.receiving.is_over) {
             Ok(stdout) => stdout,
             Err(error) => {
@@ -153,7 +166,7 @@ impl Planner<'_> {
             }
         };
         let output = Output::Stdout(Ordered::new(stdout));
-        let file = Arc::new(Incoming::new(target(entry, path), output, &BTreeMap::new()));
+        let file = Arc::new(Incoming::new(target(&entry, path), output, &BTreeMap::new()));
         self.count(entry.size());
         self.begin(&file);
     }

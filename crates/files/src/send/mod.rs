@@ -167,6 +167,8 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
         };
         let result = match conversation.run(select) {
             Err(TransferError::Lost(why)) => match closed_by(peer) {
+                // Nothing has come that a disk could have.
+                Some(INTERRUPTED) if sending.desk.totals().stored == 0 => Err(TransferError::Interrupted),
                 // Only its last word, or its code, says that nothing is lost where its machine is (FILE-42).
                 code if sending.desk.is_complete() => {
                     match sending.only_looks.load(Ordering::SeqCst) || code == Some(STORED) {
@@ -210,6 +212,7 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
     report.skipped = totals.skipped;
     report.failed = totals.failed;
     report.is_look = sending.only_looks.load(Ordering::SeqCst);
+    report.is_passed_on = sending.takes_pieces.load(Ordering::SeqCst);
     let snapshot = progress.snapshot();
     report.bytes_there = snapshot.bytes_there;
     report.bytes_hashed = progress.count(Counter::BytesHashed);
@@ -220,6 +223,28 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
     Ok(report)
+}
+
+/// Whether the patterns have anything of the sources, as far as those can be read now; walks until there is something.
+///
+/// # Errors
+/// [`TransferError::Pattern`].
+pub fn finds_something(options: &SendOptions) -> Result<bool, TransferError> {
+    let select = filter::of(&options.include, &options.exclude).map_err(TransferError::Pattern)?;
+    let paths = options.sources.iter().filter_map(|source| match source {
+        Named::Path(path) => Some(path.clone()),
+        Named::Stdin { .. } => None,
+    });
+    let paths: Vec<_> = paths.collect();
+    // What is read from standard input has no path.
+    let has_pipe = paths.len() < options.sources.len();
+    // What cannot be read may be what is meant.
+    let is_something = |step| match step {
+        Step::Found(_) => true,
+        Step::Problem(problem) => problem.reason.is_some(),
+        Step::DirectoryEnd { .. } => false,
+    };
+    Ok(has_pipe || Walk::new(paths, select).any(is_something))
 }
 
 /// The code with which a receiver has closed the connection, if it has.

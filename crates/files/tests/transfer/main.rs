@@ -1,6 +1,7 @@
 //! Transfers between two real endpoints of this process: what arrives, what is not sent again, and by which carrier.
 #![expect(clippy::unwrap_used, reason = "a failed step of a test fails the test")]
 
+mod chosen;
 #[path = "../common/mod.rs"]
 mod common;
 mod conflicts;
@@ -365,21 +366,21 @@ fn files_come_one_by_one_where_the_user_wants_it() {
 }
 
 #[test]
-fn one_file_of_any_size_goes_to_standard_output_and_others_are_told() {
+fn one_file_of_any_size_goes_to_standard_output() {
     for length in [0, 12, (64 << 10) + 1] {
         let mut trial = Trial::new();
         // Lines, as it is the output of this test.
         fs::write(trial.from("file"), "\n".repeat(length)).unwrap();
         fs::write(trial.from("other"), "left out").unwrap();
         trial.receive.to = Destination::Stdout;
+        trial.receive.only = vec!["tree/file".to_owned()];
         let (sent, received) = trial.run_with(&Progress::default(), &Progress::default());
         let (sent, received) = (sent.unwrap(), received.unwrap());
         assert_eq!(
             (received.stored, received.failed, received.bytes_sent),
-            (1, 1, length as u64)
+            (1, 0, length as u64)
         );
-        assert_eq!(sent.failed, 1);
-        assert!(received.problems[0].1.contains("only one file"), "{received:?}");
+        assert!(sent.is_passed_on && received.is_passed_on, "both ends know it");
     }
 }
 

@@ -63,11 +63,12 @@ pub(crate) struct SendArguments {
 /// What is offered of what lies there.
 #[derive(Args, Debug)]
 pub(super) struct OfferArguments {
-    /// Only files whose path matches this pattern, e.g. '*.jpg' or 'src/**'; again for others
-    #[arg(long, value_name = "PATTERN")]
+    /// Only files whose path matches this pattern, e.g. '*.jpg', or 'photos/2024/**' of the directory photos: paths
+    /// begin with the name of what is sent; again for others
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     pub(super) include: Vec<String>,
     /// No files or directories whose path matches this pattern; again for others
-    #[arg(long, value_name = "PATTERN")]
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     pub(super) exclude: Vec<String>,
     /// Whether data is compressed: auto, which stops where it does not help, or no
     #[arg(long, value_name = "WHEN", default_value = "auto")]
@@ -111,8 +112,9 @@ pub(crate) struct ReceiveArguments {
     /// What to do with a file that is there and is another one: ask, skip, rename, overwrite, newer
     #[arg(long, value_name = "WHAT", default_value = "ask")]
     pub(super) on_conflict: ConflictArgument,
-    /// Only files whose path matches this pattern; again for others
-    #[arg(long, value_name = "PATTERN")]
+    /// Only files whose path, as --list shows it, matches this pattern, e.g. '*.jpg' or 'photos/2024/**'; again for
+    /// others
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     pub(super) only: Vec<String>,
     /// Say what is offered, and receive nothing: the same code receives it afterwards on this machine
     #[arg(long, conflicts_with_all = ["output", "dry_run"])]
@@ -190,6 +192,10 @@ fn streams(text: &str) -> Result<Streams, String> {
     number
         .map(|number| Streams(Some(number)))
         .ok_or_else(|| format!("expected auto, or a number of 1 to {STREAMS_MAX}"))
+}
+
+fn pattern(text: &str) -> Result<String, String> {
+    files::check_patterns(&[text.to_owned()]).map(|()| text.to_owned())
 }
 
 /// Bytes a second: a number, and K, M or G for thousands, millions and thousands of millions.

@@ -140,6 +140,13 @@ fn problem(error: &TransferError) -> Problem {
             Problem::unavailable(format!("cannot {what}: {}", sentence(error)))
         }
         TransferError::Pattern(text) => Problem::usage(text.clone()),
+        TransferError::NothingChosen(_) => Problem::unavailable(format!(
+            "{error}: paths begin with the name of what is sent, as --list shows them. The sender waits for the command with \
+             other patterns"
+        )),
+        TransferError::SeveralChosen => Problem::unavailable(format!(
+            "{error}: choose it by --only, as --list shows it. The sender waits for that"
+        )),
         other => Problem::unavailable(other.to_string()),
     }
 }

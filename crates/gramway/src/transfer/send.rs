@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use files::{Source, TransferError};
+use files::{SendOptions, Source, TransferError};
 use files_proto::code::{Code, ExchangeError};
 use peer::{Endpoint, Peer, PeerId, SecretKey};
 use serde_json::json;
 use tunnel_proto::limits::INVITATION_NUMBERS;
 
-use super::arguments::SendArguments;
+use super::arguments::{OfferArguments, SendArguments};
 use super::codes::{Codes, Over};
 use super::display::Display;
 use super::events::EventName;
@@ -67,6 +67,7 @@ pub(crate) fn run(arguments: &SendArguments) -> Result<(), Problem> {
     let server = server::of(&arguments.common.rendezvous)?;
     let wait = wait(arguments.timeout, known.is_none(), server.is_some())?;
     let mut options = options(&arguments.offer, &arguments.common, &state, sources);
+    check_patterns(&arguments.offer, &options)?;
     // The key of whoever has a code is the code's.
     options.has_passing_peers = known.is_none();
     let reads = arguments.paths.iter().filter(|path| !is_stdin(path)).cloned();
@@ -149,6 +150,26 @@ fn sources(arguments: &SendArguments) -> Result<Vec<Source>, Problem> {
             .map_err(|error| Problem::file("send", path, &error))
     };
     arguments.paths.iter().map(source).collect()
+}
+
+/// That the patterns have something: nobody is to come for nothing.
+fn check_patterns(offer: &OfferArguments, options: &SendOptions) -> Result<(), Problem> {
+    if offer.include.is_empty() && offer.exclude.is_empty()
+        || files::finds_something(options).map_err(|error| problem(&error))?
+    {
+        return Ok(());
+    }
+    Err(Problem::usage(match offer.include.is_empty() {
+        true => format!(
+            "--exclude {}: nothing is left to be sent",
+            offer.exclude.join(", ")
+        ),
+        false => format!(
+            "nothing that is to be sent matches --include {}: paths begin with the name of what is sent, as in \
+             photos/2024/** for the directory photos",
+            offer.include.join(", ")
+        ),
+    }))
 }
 
 fn is_stdin(path: &Path) -> bool {
