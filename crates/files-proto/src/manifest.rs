@@ -352,7 +352,9 @@ impl Manifest {
             .ok_or(ManifestError::NoDirectory(entry))
     }
 
-    fn path_of(&self, mut parent: Option<EntryId>) -> Vec<Vec<u8>> {
+    /// The path of an open directory below the destination, component by component.
+    #[must_use]
+    pub fn path_of(&self, mut parent: Option<EntryId>) -> Vec<Vec<u8>> {
         let mut path = Vec::new();
         while let Some(open) = parent.and_then(|parent| self.open.get(&parent)) {
             path.extend(open.directory.as_ref().map(|directory| directory.name.clone()));

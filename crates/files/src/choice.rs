@@ -577,15 +577,13 @@ fn reason(carrier: Carrier, samples: &[Sample; 2]) -> String {
             sample.cpu_per_gigabyte()
         )
     };
-    let here = match are_limited(samples) {
-        true => "within the limit",
-        false => "here",
+    let why = match are_limited(samples) {
+        // Each measured rate is about the limit, and says nothing.
+        true => "costs less processor time within the limit",
+        false => "is better here",
     };
     let [quic, tcp] = samples.each_ref().map(figures);
-    format!(
-        "{} is better {here}: measured TCP {tcp}, QUIC {quic}",
-        carrier.name()
-    )
+    format!("{} {why}: measured TCP {tcp}, QUIC {quic}", carrier.name())
 }
 
 #[cfg(test)]

@@ -114,6 +114,8 @@ impl fmt::Debug for OnConflict {
 pub struct Conflict {
     /// Below the destination.
     pub path: String,
+    /// Whether a file or a link is there, which may be overwritten: nothing else ever is.
+    pub is_replaceable: bool,
     /// Bytes of the one that is there.
     pub size: u64,
     /// When it was modified, in nanoseconds since 1970.

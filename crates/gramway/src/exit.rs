@@ -119,6 +119,11 @@ pub(crate) fn sentence(error: &io::Error) -> String {
     }
 }
 
+/// Why something has failed for good, of what said so for each try.
+pub(crate) fn last_word(reason: &str) -> &str {
+    reason.strip_suffix(", retrying").unwrap_or(reason)
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
@@ -150,6 +155,13 @@ mod tests {
             "cannot read /state/owner.token: permission denied"
         );
         assert_eq!(problem.code(), Code::Permission);
+    }
+
+    #[test]
+    fn what_is_over_does_not_say_that_it_is_tried_again() {
+        let reason = "cannot reach 192.0.2.1 (UDP 443, refused)";
+        assert_eq!(last_word(&format!("{reason}, retrying")), reason);
+        assert_eq!(last_word(reason), reason);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use tunnel::limits::TOLD_WINDOW;
 use tunnel::snapshot::Snapshot;
 use tunnel_proto::{Account, UserId};
 
-use crate::exit::{Problem, sentence};
+use crate::exit::{Problem, last_word, sentence};
 use crate::limits::{DRAIN_LIMIT, FORWARDS_NAMED_MAX, STOP_LIMIT};
 use crate::log::{Detail, Fields, Record};
 use crate::proxies::Proxies;
@@ -92,6 +92,7 @@ pub(crate) fn until_end(
                 tell(&notice, entrances);
             }
             None if is_over(patience.first_due) => {
+                let reason = last_word(&reason);
                 return Err(Problem::unavailable(format!("no connection in time: {reason}")));
             }
             None if is_over(next_due) => return Ok(Ended::Lost { was_connected }),

@@ -58,9 +58,14 @@ impl Planner<'_> {
         match decision {
             Decision::Create => Ok(free()),
             Decision::Skip(SkipReason::Same) => Ok(Place::Same(path.to_owned())),
-            Decision::Skip(_) if matches!(existing, Existing::Directory | Existing::Special) => Ok(
-                Place::Blocked("something that is no file is in its place; move it away"),
-            ),
+            // Where it is not to be left out, it fails.
+            Decision::Skip(_) if !tried.is_left_out(&self.options.on_conflict) => match existing {
+                Existing::Directory => Ok(Place::Blocked("a directory is in its place; move it away")),
+                Existing::Special => Ok(Place::Blocked(
+                    "something that is no file is in its place; move it away",
+                )),
+                Existing::File { .. } | Existing::Symlink { .. } => Ok(Place::Skip),
+            },
             Decision::Skip(_) | Decision::Merge => Ok(Place::Skip),
             Decision::Ask => Ok(Place::Asked),
             Decision::Compare => {

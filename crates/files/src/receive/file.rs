@@ -187,6 +187,11 @@ impl Incoming {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether it goes to standard output.
+    pub(super) fn is_passed_on(&self) -> bool {
+        matches!(self.output, Output::Stdout(_))
+    }
+
     /// The part, open, with its journal.
     fn file(&self, part: &Part) -> io::Result<Arc<File>> {
         let mut open = part.opened();

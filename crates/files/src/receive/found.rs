@@ -50,6 +50,7 @@ pub(super) fn conflict(entry: &Entry, existing: &Existing, path: &Path) -> Confl
     };
     Conflict {
         path: path.display().to_string(),
+        is_replaceable: matches!(existing, Existing::File { .. } | Existing::Symlink { .. }),
         size,
         modified_ns,
         offered_size: entry.size(),

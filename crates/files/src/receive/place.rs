@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use files_proto::content::Address;
 use files_proto::plan;
 
+use crate::options::OnConflict;
 use crate::progress::Would;
 
 /// What has been tried for an entry with another file in its place.
@@ -16,6 +17,16 @@ pub(super) struct Tried {
     pub(super) addresses: Vec<Address>,
     /// What somebody decided.
     pub(super) answer: Option<plan::OnConflict>,
+}
+
+impl Tried {
+    /// Whether somebody, or the user's rule, says that an entry with something in its place is left out.
+    pub(super) fn is_left_out(&self, rule: &OnConflict) -> bool {
+        match self.answer {
+            Some(answer) => answer == plan::OnConflict::Skip,
+            None => matches!(rule, OnConflict::Skip),
+        }
+    }
 }
 
 /// Something in the place of an entry, or not.

@@ -62,7 +62,11 @@ impl Planner<'_> {
             Err(Refused { entry, reason, error }) => {
                 self.chosen.has_some = true;
                 if let Some(error) = error {
-                    self.receiving.problem(offered, error.to_string());
+                    let mut path = self.receiving.state().manifest.path_of(entry.parent);
+                    // As text: it is no name to be joined with anything.
+                    path.push(offered.into_bytes());
+                    let path = String::from_utf8_lossy(&path.join(&b'/')).into_owned();
+                    self.receiving.problem(path, error.to_string());
                 }
                 match entry.kind {
                     // It is done when it has ended.
@@ -314,7 +318,7 @@ impl Planner<'_> {
             return false;
         }
         let text = format!(
-            "a link to {} leads out of the destination and is left out",
+            "a link to {} leads out of the destination and is left out; --all-links makes it",
             to.display()
         );
         self.receiving.problem(path.display().to_string(), text);

@@ -327,7 +327,11 @@ impl Receiving {
     /// A file cannot be written; at the end of the transfer that says nothing about it.
     pub(super) fn fail_write(&self, file: &Incoming, error: &io::Error) {
         if !self.is_over() {
-            self.fail_file(file, reason_of(error), &sentence(error), true);
+            let text = match file.is_passed_on() {
+                true => output_sentence(error),
+                false => sentence(error),
+            };
+            self.fail_file(file, reason_of(error), &text, true);
         }
     }
 
@@ -398,6 +402,15 @@ pub(super) fn reason_of(error: &io::Error) -> FailReason {
         io::ErrorKind::PermissionDenied => FailReason::Denied,
         io::ErrorKind::FileTooLarge => FailReason::Limit,
         _ => FailReason::Other,
+    }
+}
+
+/// Of standard output, for people.
+fn output_sentence(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::StorageFull => "no space is left where standard output leads".to_owned(),
+        io::ErrorKind::BrokenPipe => "the program that read standard output has ended".to_owned(),
+        _ => format!("standard output cannot be written: {error}"),
     }
 }
 

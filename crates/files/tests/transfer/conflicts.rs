@@ -128,6 +128,43 @@ fn files_of_the_same_size_are_compared_and_what_differs_is_a_conflict() {
     }
 }
 
+/// FILE-28: a directory never goes for a file; who would have the file left out has that.
+#[test]
+fn a_directory_in_the_place_of_a_file_stays_and_the_user_says_what_becomes_of_the_file() {
+    let ask = |answer| {
+        OnConflict::Ask(Arc::new(move |conflict: &Conflict| {
+            assert!(!conflict.is_replaceable);
+            answer
+        }))
+    };
+    // Skipped, failed.
+    for (rule, ends) in [
+        (OnConflict::Skip, (1, 0)),
+        (ask(Answer::Skip), (1, 0)),
+        (OnConflict::Rename, (0, 0)),
+        (ask(Answer::Rename), (0, 0)),
+        (OnConflict::Overwrite, (0, 1)),
+        (ask(Answer::Overwrite), (0, 1)),
+        (OnConflict::Newer, (0, 1)),
+    ] {
+        let mut trial = Trial::new();
+        fs::write(trial.from("file"), "new").unwrap();
+        fs::create_dir_all(trial.to("file/inner")).unwrap();
+        trial.receive.on_conflict = rule;
+        let report = trial.run();
+        let what = format!("{:?}: {:?}", trial.receive.on_conflict, report.problems);
+        assert_eq!((report.skipped, report.failed), ends, "{what}");
+        assert!(trial.to("file/inner").is_dir(), "{what}");
+        assert_eq!(trial.to("file (2)").exists(), ends == (0, 0), "{what}");
+        if ends.1 > 0 {
+            assert!(
+                report.problems[0].1.contains("a directory is in its place"),
+                "{what}"
+            );
+        }
+    }
+}
+
 /// FILE-28: what is the same gets the mode and attributes that it has at the sender, and with checksums the time.
 #[test]
 fn a_mode_and_attributes_that_have_changed_alone_are_brought_over() {

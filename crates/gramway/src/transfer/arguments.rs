@@ -52,8 +52,8 @@ pub(crate) struct SendArguments {
     /// Do not draw the QR code
     #[arg(long)]
     pub(super) no_qr: bool,
-    /// Give up when nobody has come after so many seconds; a server keeps a code for 600 at most [default: 600 with a
-    /// code, never with --peer]
+    /// Give up when nobody has come after so many seconds; a server keeps a code for 600 at most. With a code, who came
+    /// and left is waited for an hour [default: 600 with a code, never with --peer]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(TRANSFER_SECONDS))]
     pub(super) timeout: Option<u32>,
     #[command(flatten)]
@@ -82,7 +82,7 @@ pub(super) struct OfferArguments {
     /// Files that are read at once at most, for disks that are slow with several [default: one for each connection]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=i64::from(PARALLEL_FILES_MAX)))]
     pub(super) parallel_files: Option<u16>,
-    /// Bytes a second at most, to all receivers together, e.g. 500K, 20M, 1G
+    /// Bytes a second at most, to all receivers together, e.g. 500K, 20M, 1G; they leave by the MiB, the first at once
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(super) limit: Option<u64>,
     /// Where to listen [default: all addresses, at a port that the system chooses]
@@ -100,7 +100,8 @@ pub(crate) struct ReceiveArguments {
         conflicts_with = "peer"
     )]
     pub(super) code: Option<String>,
-    /// Receive from this peer, which sends to or shares with this machine: its ID, by `gramway peer id` there
+    /// Receive from this peer, which sends to or shares with this machine: its ID, by `gramway peer id` there; where
+    /// several `send --peer` and `share` run there, one is named by its port, and --no-lan
     #[arg(long, value_name = "PEER[@HOST:PORT]")]
     pub(super) peer: Option<String>,
     /// Directory to put everything into, made where there is none

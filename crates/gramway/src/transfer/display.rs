@@ -347,18 +347,16 @@ fn summary(verb: &str, report: &Report, snapshot: &Snapshot, took: Duration) -> 
     let seconds = took.as_secs_f64();
     let rate = units::bytes((report.bytes_sent as f64 / seconds.max(1e-3)) as u64);
     let mut text = format!(
-        "{verb} {} in {} entries within {seconds:.1} s ({rate}/s)",
+        "{verb} {} in {} within {seconds:.1} s ({rate}/s)",
         units::bytes(report.bytes_sent),
-        units::count(report.stored),
+        entries(report.stored),
     );
     if report.bytes_there > 0 {
         text += &format!("; {} were there already", units::bytes(report.bytes_there));
     }
     if report.skipped > 0 {
-        text += &format!(
-            "; {} entries were there or left out",
-            units::count(report.skipped)
-        );
+        let were = if report.skipped == 1 { "was" } else { "were" };
+        text += &format!("; {} {were} there or left out", entries(report.skipped));
     }
     if report.failed > 0 {
         text += &format!("; {} failed", units::count(report.failed));
@@ -367,6 +365,13 @@ fn summary(verb: &str, report: &Report, snapshot: &Snapshot, took: Duration) -> 
         text += &format!("; by {}", carrier.name());
     }
     text
+}
+
+fn entries(count: u64) -> String {
+    match count {
+        1 => "1 entry".to_owned(),
+        count => format!("{} entries", units::count(count)),
+    }
 }
 
 fn how_name(how: How) -> &'static str {

@@ -12,6 +12,7 @@ use peer::{ConnectError, Endpoint, Peer, PeerId, Rendezvous, RendezvousProblem, 
 use tunnel_proto::limits::{GUEST_BYTES_MAX, GUEST_TIME_MAX};
 
 use super::allowance::Allowance;
+use super::alone::Alone;
 use super::arguments::ReceiveArguments;
 use super::interrupt::Interrupt;
 use super::proof::{self, Unproved};
@@ -73,6 +74,28 @@ enum Way {
     Lan,
 }
 
+/// What keeps other commands of this machine from receiving by the same code.
+///
+/// # Errors
+/// The command line is wrong, this machine's key cannot be read, or one of them receives.
+pub(super) fn alone(arguments: &ReceiveArguments) -> Result<Option<Alone>, Problem> {
+    let Some(text) = &arguments.code else {
+        return Ok(None);
+    };
+    let own = key_of_code(&parsed(text)?, arguments)?;
+    Alone::new(own.id()).map(Some)
+}
+
+fn parsed(text: &str) -> Result<Code, Problem> {
+    text.parse()
+        .map_err(|error: files_proto::code::ParseCodeError| Problem::usage(error.to_string()))
+}
+
+fn key_of_code(code: &Code, arguments: &ReceiveArguments) -> Result<SecretKey, Problem> {
+    let key = key(arguments.common.state.as_deref())?;
+    Ok(key.derived(&format!("{KEY_OF_CODE}{code}")))
+}
+
 impl Meeting {
     /// Prepares it; the peers meet at `server`, where there is one and no code names another one.
     ///
@@ -83,9 +106,7 @@ impl Meeting {
         let allowance = Allowance::new(arguments.output.is_some(), arguments.list || arguments.dry_run);
         let allowance = Arc::new(Mutex::new(allowance));
         if let Some(text) = &arguments.code {
-            let code: Code = text
-                .parse()
-                .map_err(|error: files_proto::code::ParseCodeError| Problem::usage(error.to_string()))?;
+            let code = parsed(text)?;
             let of_link = server.filter(|server| code.host().is_none_or(|host| server.is_named(host)));
             if code.host().is_none() && of_link.is_none() && !looks_on_lan {
                 return Err(Problem::usage(
@@ -93,8 +114,7 @@ impl Meeting {
                      --rendezvous-file",
                 ));
             }
-            let key = key(arguments.common.state.as_deref())?;
-            let own = key.derived(&format!("{KEY_OF_CODE}{code}"));
+            let own = key_of_code(&code, arguments)?;
             let (way, rendezvous) = match (of_link, code.host()) {
                 (Some(server), _) => (Way::Link, Some(server.rendezvous)),
                 (None, Some(host)) => (Way::Guest, Some(server::of_guest(host, code.number())?)),
@@ -229,8 +249,8 @@ impl Meeting {
                 }
                 (Way::Guest | Way::Link, Some(RendezvousProblem::Forbidden)) => {
                     return Err(Problem::permission(format!(
-                        "the code with the number {number} is used up: another machine came by it; ask the sender for a new \
-                         one"
+                        "the code with the number {number} is used up, by a wrong guess or by another machine; ask the sender \
+                         for a new one"
                     )));
                 }
                 _ => {}

@@ -1,12 +1,13 @@
 //! `gramway send`, `receive` and `share`: files from one machine to another, around crate `files`.
 //!
 //! The sender listens and the receiver connects. Who has only a code finds the sender by the code's number, at a
-//! server ([`server`]) or on the local network ([`meeting`], with what a guest is allowed in [`allowance`]); both then
-//! prove that they know its words ([`proof`], [`codes`]). Peers that know each other's IDs need no code. [`display`]
-//! has what people and programs see, [`bars`] what moves on a terminal, [`looked`] what a list and a dry run tell, and
-//! [`tally`] sums over connections.
+//! server ([`server`]) or on the local network ([`meeting`], with what a guest is allowed in [`allowance`]), one
+//! command of a machine at a time ([`alone`]); both then prove that they know its words ([`proof`], [`codes`]). Peers
+//! that know each other's IDs need no code. [`display`] has what people and programs see, [`bars`] what moves on a
+//! terminal, [`looked`] what a list and a dry run tell, and [`tally`] sums over connections.
 
 mod allowance;
+mod alone;
 mod arguments;
 mod bars;
 mod codes;
@@ -153,14 +154,25 @@ fn problem(error: &TransferError) -> Problem {
 
 /// What failed of single files, told already, as the program's end.
 fn complete(report: &Report) -> Result<(), Problem> {
-    match report.failed {
-        0 => Ok(()),
-        failed if report.is_look => Err(Problem::unavailable(format!(
-            "{failed} files, directories or links could not be transferred, for the reasons above; the rest could"
-        ))),
-        failed => Err(Problem::unavailable(format!(
-            "{failed} files, directories or links were not transferred, for the reasons above; the rest was. Another transfer \
-             into the same directory brings only what is missing"
-        ))),
+    let failed = report.failed;
+    if failed == 0 {
+        return Ok(());
     }
+    if report.is_passed_on {
+        return Err(Problem::unavailable(
+            "not all has come, for the reasons above. What has gone to the receiver's standard output stays there, and another \
+             transfer brings everything from its beginning",
+        ));
+    }
+    let (what, were, reasons) = match failed {
+        1 => ("file, directory or link", "was", "reason"),
+        _ => ("files, directories or links", "were", "reasons"),
+    };
+    Err(Problem::unavailable(match report.is_look {
+        true => format!("{failed} {what} could not be transferred, for the {reasons} above; the rest could"),
+        false => format!(
+            "{failed} {what} {were} not transferred, for the {reasons} above; the rest was. Another transfer into the same \
+             directory brings only what is missing"
+        ),
+    }))
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use super::arguments::{ConflictArgument, ReceiveArguments};
 use super::display::{Display, End};
 use super::events::EventName;
 use super::interrupt::Interrupt;
-use super::meeting::Meeting;
+use super::meeting::{self, Meeting};
 use super::tally::Tally;
 use super::{complete, confine, needs, problem, server, state};
 use crate::close_code::{self, SPENT};
@@ -43,6 +43,7 @@ pub(crate) fn run(arguments: &ReceiveArguments) -> Result<(), Problem> {
     let mut needs = needs(server.as_ref(), None);
     // A guest knows no port in TCP's shape, and tries that of the code.
     needs.has_tcp |= arguments.code.as_deref().is_some_and(|code| code.contains('@'));
+    let _alone = meeting::alone(arguments)?;
     confine(&arguments.common, needs, &state, Vec::new(), writes);
     let display = Display::new(
         arguments.common.json,
@@ -224,7 +225,13 @@ fn destination(arguments: &ReceiveArguments) -> Result<PathBuf, Problem> {
     let path = std::path::absolute(&arguments.to);
     let path = path.map_err(|error| Problem::file("use", &arguments.to, &error))?;
     if !arguments.list && !arguments.dry_run {
-        fs::create_dir_all(&path).map_err(|error| Problem::file("create", &path, &error))?;
+        fs::create_dir_all(&path).map_err(|error| match error.kind() {
+            // Which one, the path tells, or one above it.
+            io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+                Problem::usage(format!("{} is not a directory", not_a_directory(&path).display()))
+            }
+            _ => Problem::file("create", &path, &error),
+        })?;
     }
     match fs::metadata(&path) {
         Ok(found) if !found.is_dir() => Err(Problem::usage(format!("{} is not a directory", path.display()))),
@@ -235,6 +242,13 @@ fn destination(arguments: &ReceiveArguments) -> Result<PathBuf, Problem> {
         }
         Err(error) => Err(Problem::file("receive into", &path, &error)),
     }
+}
+
+/// What of a path is there and no directory.
+fn not_a_directory(path: &Path) -> &Path {
+    path.ancestors()
+        .find(|above| above.symlink_metadata().is_ok())
+        .unwrap_or(path)
 }
 
 fn on_conflict(argument: ConflictArgument, display: &Display, interrupt: &Interrupt) -> OnConflict {
@@ -264,30 +278,42 @@ fn on_conflict(argument: ConflictArgument, display: &Display, interrupt: &Interr
 
 /// Asks until there is an answer; without anybody at the terminal, nothing is lost by another name.
 fn ask(display: &Display, interrupt: &Interrupt, conflict: &Conflict) -> (Answer, bool) {
-    let age = match conflict.offered_modified_ns.cmp(&conflict.modified_ns) {
-        std::cmp::Ordering::Less => "older",
-        std::cmp::Ordering::Equal => "as old",
-        std::cmp::Ordering::Greater => "newer",
+    let path = output::shown(&conflict.path);
+    let question = match conflict.is_replaceable {
+        true => file_question(conflict),
+        false => format!(
+            "{path}: a directory, or something that is no file, is there, which stays.\n\
+             [s]kip the offered one, [r]ename it; in capitals for all that follow: "
+        ),
     };
-    let question = format!(
-        "{} is there, with {}; the offered one has {} and is {age}.\n\
-         [s]kip it, [r]ename the offered one, [o]verwrite; in capitals for all that follow: ",
-        output::shown(&conflict.path),
-        units::bytes(conflict.size),
-        units::bytes(conflict.offered_size),
-    );
     loop {
         match display.ask(&question, interrupt) {
-            Ok(text) if !text.is_empty() => {
-                if let Some(answer) = answer(text.trim()) {
-                    return answer;
-                }
-            }
+            Ok(text) if !text.is_empty() => match answer(text.trim()) {
+                Some((Answer::Overwrite, _)) if !conflict.is_replaceable => {}
+                Some(answer) => return answer,
+                None => {}
+            },
             // The transfer ends here, and nothing of the file is to be touched.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return (Answer::Skip, true),
             _ => return (Answer::Rename, true),
         }
     }
+}
+
+/// What is asked about a file in the place of another.
+fn file_question(conflict: &Conflict) -> String {
+    let age = match conflict.offered_modified_ns.cmp(&conflict.modified_ns) {
+        std::cmp::Ordering::Less => "older",
+        std::cmp::Ordering::Equal => "as old",
+        std::cmp::Ordering::Greater => "newer",
+    };
+    format!(
+        "{} is there, with {}; the offered one has {} and is {age}.\n\
+         [s]kip it, [r]ename the offered one, [o]verwrite; in capitals for all that follow: ",
+        output::shown(&conflict.path),
+        units::bytes(conflict.size),
+        units::bytes(conflict.offered_size),
+    )
 }
 
 /// What somebody has typed, and whether it is for all.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use files::{SendOptions, Source, TransferError};
 use files_proto::code::{Code, ExchangeError};
+use files_proto::name;
 use peer::{Endpoint, Peer, PeerId, SecretKey};
 use serde_json::json;
 use tunnel_proto::limits::INVITATION_NUMBERS;
@@ -137,6 +138,8 @@ fn sources(arguments: &SendArguments) -> Result<Vec<Source>, Problem> {
     }
     let source = |path: &PathBuf| {
         if is_stdin(path) {
+            name::check(arguments.name.as_bytes())
+                .map_err(|error| Problem::usage(format!("--name {}: {error}", arguments.name)))?;
             if std::io::stdin().is_terminal() {
                 output::note("reading standard input; Ctrl-D ends it");
             }
@@ -144,10 +147,15 @@ fn sources(arguments: &SendArguments) -> Result<Vec<Source>, Problem> {
                 name: arguments.name.clone(),
             });
         }
-        let found = std::fs::symlink_metadata(path).and_then(|_| std::path::absolute(path));
-        found
-            .map(Source::Path)
-            .map_err(|error| Problem::file("send", path, &error))
+        let cannot = |error| Problem::file("send", path, &error);
+        let found = std::fs::metadata(path).map_err(cannot)?;
+        if !found.is_file() && !found.is_dir() {
+            return Err(Problem::usage(format!(
+                "{path} is neither a file nor a directory; what a program reads from it is sent by: gramway send - < {path}",
+                path = path.display()
+            )));
+        }
+        std::path::absolute(path).map(Source::Path).map_err(cannot)
     };
     arguments.paths.iter().map(source).collect()
 }
@@ -355,7 +363,10 @@ impl Sending {
             // It may come again: what was not received must not count as sent.
             Ok(Some(report)) if report.is_look => display.tell(
                 EventName::Looked,
-                "the receiver has looked at what is offered, and may come again to receive it; waiting for it",
+                &format!(
+                    "the receiver has looked at what is offered, and may come again to receive it{}",
+                    waited_for(self.return_time())
+                ),
             ),
             Ok(Some(report)) => {
                 self.unconfirmed().remove(&number);
@@ -386,7 +397,10 @@ impl Sending {
             Err(error @ (TransferError::Lost(_) | TransferError::Interrupted)) => {
                 let what = match error {
                     TransferError::Lost(why) => {
-                        format!("the connection to the receiver was lost ({})", output::shown(&why))
+                        format!(
+                            "the connection to the receiver was lost ({})",
+                            output::shown(&why)
+                        )
                     }
                     _ => "the receiver was interrupted".to_owned(),
                 };
@@ -396,7 +410,10 @@ impl Sending {
                     ));
                     return self.give_up_on(number, &display, EventName::Lost, problem);
                 }
-                let text = format!("{what}; it may come again, and goes on where it ended");
+                let text = format!(
+                    "{what}; it may come again, and goes on where it ended{}",
+                    waited_for(self.return_time())
+                );
                 display.tell(EventName::Lost, &text);
             }
             Err(error) => self.give_up_on(number, &display, EventName::Failed, problem(&error)),
@@ -425,6 +442,14 @@ impl Sending {
     fn validity(&self) -> Duration {
         let of_server = Duration::from_secs(TRANSFER_INVITATION_S.into());
         of_server.max(self.wait.unwrap_or_default())
+    }
+
+    /// How long somebody is waited for who came and left, where that has an end.
+    fn return_time(&self) -> Option<Duration> {
+        match &self.codes {
+            None => self.wait,
+            Some(_) => Some(TRANSFER_RETURN_TIME_MAX.max(self.wait.unwrap_or_default())),
+        }
     }
 
     fn codes_count(&self) -> u64 {
@@ -464,7 +489,7 @@ impl Sending {
         } else if is_free {
             self.wait?
         } else {
-            TRANSFER_RETURN_TIME_MAX.max(self.wait.unwrap_or_default())
+            self.return_time()?
         };
         if waited < limit {
             return None;
@@ -518,6 +543,17 @@ fn why_over(
     })
 }
 
+/// How long somebody is waited for, as the end of a sentence.
+fn waited_for(time: Option<Duration>) -> String {
+    let Some(time) = time else {
+        return ". It is waited for until Ctrl-C".to_owned();
+    };
+    match time.as_secs() {
+        seconds if seconds % 60 == 0 => format!(". It is waited for {} minutes", seconds / 60),
+        seconds => format!(". It is waited for {seconds} s"),
+    }
+}
+
 fn shown(error: &TransferError) -> String {
     output::shown(&error.to_string()).into_owned()
 }
@@ -549,6 +585,14 @@ mod tests {
         assert_eq!(seconds(Some(3_600), true, false).unwrap(), Some(3_600));
         assert_eq!(seconds(Some(3_600), false, true).unwrap(), Some(3_600));
         assert_eq!(seconds(None, false, true).unwrap(), None);
+    }
+
+    #[test]
+    fn the_time_for_which_somebody_is_waited_for_is_told() {
+        let told = |seconds: Option<u64>| waited_for(seconds.map(Duration::from_secs));
+        assert_eq!(told(Some(3_600)), ". It is waited for 60 minutes");
+        assert_eq!(told(Some(75)), ". It is waited for 75 s");
+        assert_eq!(told(None), ". It is waited for until Ctrl-C");
     }
 
     #[test]

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use peer::{Endpoint, InviteError, Rendezvous};
+use peer::{Endpoint, InviteError, Rendezvous, RendezvousProblem};
 use tunnel_proto::link::{Link, Proof};
 
 use super::interrupt::Interrupt;
 use super::send::interrupted;
 
-use crate::exit::Problem;
+use crate::exit::{Problem, last_word};
 use crate::peer_command::{RendezvousArguments, reached_as_said};
 use crate::{connect, output};
 
@@ -142,7 +142,12 @@ fn registered(endpoint: &Endpoint, limit: Duration, interrupt: &Interrupt) -> Re
 
 /// Why an endpoint is not registered, for people.
 pub(super) fn problem(endpoint: &Endpoint) -> String {
-    let why = endpoint.rendezvous_problem();
+    let why = endpoint.rendezvous_problem().map(|why| match why {
+        RendezvousProblem::Unreachable(reason) => {
+            RendezvousProblem::Unreachable(last_word(&reason).to_owned())
+        }
+        other => other,
+    });
     why.map_or_else(
         || "it does not answer; is the address right, and does UDP pass the firewalls?".to_owned(),
         |why| output::shown(&why.to_string()).into_owned(),

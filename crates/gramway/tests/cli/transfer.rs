@@ -129,6 +129,25 @@ fn somebody_at_a_terminal_is_asked_until_there_is_an_answer() {
 }
 
 #[test]
+fn somebody_in_whose_files_place_a_directory_is_may_leave_it_out_or_rename_it() {
+    let place = Place::new();
+    let (sender, at) = sender(&place, b"new one");
+    fs::create_dir_all(place.path("to/file")).expect("it is made");
+    let mut command = place.command(&receiving(&at));
+    let mut terminal = Terminal::new();
+    terminal.give_to(&mut command);
+    let mut receiver = command.spawn().expect("it starts");
+    terminal.wait_for("[s]kip the offered one, [r]ename it;");
+    terminal.wait_for("file: a directory, or something that is no file, is there");
+    terminal.type_line("o");
+    terminal.type_line("s");
+    assert_eq!(wait(&mut receiver), Some(0), "{}", terminal.shown());
+    assert_eq!(sender.end(), Some(0));
+    assert_eq!(terminal.shown().matches("[s]kip").count(), 2);
+    assert!(place.path("to/file").is_dir());
+}
+
+#[test]
 fn ctrl_c_at_a_question_ends_the_program_and_touches_nothing() {
     let place = Place::new();
     let (_sender, at) = sender(&place, b"new one");
@@ -198,6 +217,37 @@ fn what_is_wrong_is_said_before_anybody_is_asked() {
         (&["send", ".", "--no-lan"], USAGE, "--rendezvous-file"),
         (&["send", ".", "--limit", "1"], USAGE, "bytes a second"),
         (
+            &["send", "one", "--include", "src/**"],
+            USAGE,
+            "nothing that is to be sent matches --include src/**: paths begin with",
+        ),
+        (
+            &["send", "one", "--exclude", "o*"],
+            USAGE,
+            "nothing is left to be sent",
+        ),
+        (
+            &["send", "one", "--include", "["],
+            USAGE,
+            "the pattern [ cannot be read: unclosed",
+        ),
+        (
+            &["receive", "4711-maple-otter", "--only", "["],
+            USAGE,
+            "the pattern [ cannot be read: unclosed",
+        ),
+        (&["send", "/dev/null"], USAGE, "gramway send - < /dev/null"),
+        (
+            &["send", "-", "--name", "a/b.txt"],
+            USAGE,
+            "--name a/b.txt: the name has a `/`",
+        ),
+        (
+            &["receive", "4711-maple-otter", "--to", "one/peer.key/below"],
+            USAGE,
+            "one/peer.key is not a directory",
+        ),
+        (
             &["share", "absent", "--to", "somebody"],
             CONFIGURATION,
             "cannot share absent",
@@ -221,6 +271,17 @@ fn what_is_wrong_is_said_before_anybody_is_asked() {
         "{told}"
     );
     assert!(told.contains("was not reached within 5 s"), "{told}");
+    // Another command with the code would only be in its way.
+    let nowhere = format!("4711-maple-otter@127.0.0.1:{}", free_port());
+    let mut first = place.command(&["receive", &nowhere, "--state", "one", "--timeout", "600"]);
+    let first = Program::watch(first.spawn().expect("it starts"));
+    first.wait_for("does not answer yet");
+    place.refused(
+        &["receive", &nowhere, "--state", "one"],
+        UNAVAILABLE,
+        "another receive with this code runs on this machine",
+    );
+    drop(first);
     let (_sender, at) = sender(&place, b"secret");
     let stranger = [
         "receive",

@@ -60,7 +60,7 @@ fn a_directory_that_its_sender_may_not_read_is_no_success_of_either_end() {
         "{told}"
     );
     assert!(
-        told.contains("1 files, directories or links were not transferred"),
+        told.contains("1 file, directory or link was not transferred, for the reason above"),
         "{told}"
     );
     let told = sender.wait_for("tree/secret: ");
@@ -296,9 +296,9 @@ fn a_dry_run_of_what_would_fail_in_part_says_so_and_ends_like_the_run() {
     for (options, text) in [
         (
             &["--dry-run"][..],
-            "could not be transferred, for the reasons above; the rest could",
+            "could not be transferred, for the reason above; the rest could",
         ),
-        (&[], "were not transferred, for the reasons above; the rest was"),
+        (&[], "was not transferred, for the reason above; the rest was"),
     ] {
         assert!(!place.path("to/tree").exists());
         let output = receive(&place, &at, options);
@@ -308,7 +308,7 @@ fn a_dry_run_of_what_would_fail_in_part_says_so_and_ends_like_the_run() {
             told.contains("tree/link: a link to ../../out leads out"),
             "{told}"
         );
-        let end = format!("1 files, directories or links {text}");
+        let end = format!("1 file, directory or link {text}");
         assert!(told.contains(&end), "{told}");
     }
     assert_eq!(sender.end(), Some(UNAVAILABLE));
@@ -344,6 +344,75 @@ fn what_is_included_and_not_excluded_is_sent() {
     assert_eq!(names("to/tree/deep"), ["c.txt"]);
 }
 
+/// FILE-37. Nothing has come, and nothing has gone to standard output: the sender waits for the right command.
+#[test]
+fn who_has_chosen_nothing_or_too_much_chooses_again_from_the_same_sender() {
+    let place = Place::new();
+    fs::create_dir(place.path("tree")).expect("it is made");
+    for name in ["tree/a", "tree/b"] {
+        fs::write(place.path(name), noise(100_000)).expect("it is written");
+    }
+    let (sender, at) = sender_of(&place, &["tree"]);
+    let output = receive(&place, &at, &["--only", "b"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(sender.end(), Some(0));
+    fs::remove_dir_all(place.path("to")).expect("it is removed");
+    let (sender, at) = sender_of(&place, &["tree"]);
+    let output = receive(&place, &at, &["--only", "src/**"]);
+    let told = stderr(&output);
+    assert_eq!(output.status.code(), Some(UNAVAILABLE), "{told}");
+    assert!(
+        told.contains("nothing that is offered matches src/**: paths begin with"),
+        "{told}"
+    );
+    let written = fs::read_dir(place.path("to")).expect("it is there").count();
+    assert_eq!(written, 0);
+    sender.wait_for("it may come again, and goes on where it ended. It is waited for until Ctrl-C");
+    let piped = |only: &[&str]| {
+        let arguments = [
+            "receive", "--peer", &at, "--no-lan", "-o", "-", "--state", "receiver",
+        ];
+        place.run(&[&arguments, only].concat())
+    };
+    let output = piped(&[]);
+    let told = stderr(&output);
+    assert_eq!(output.status.code(), Some(UNAVAILABLE), "{told}");
+    assert!(
+        told.contains("more than one file is offered") && told.contains("--only"),
+        "{told}"
+    );
+    assert!(output.stdout.is_empty(), "{} bytes", output.stdout.len());
+    sender.wait_for("it may come again");
+    let output = piped(&["--only", "tree/b"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(output.stdout == noise(100_000));
+    assert_eq!(sender.end(), Some(0));
+}
+
+#[test]
+fn what_standard_output_does_not_take_is_not_gone_on_with() {
+    let place = Place::new();
+    fs::write(place.path("noise"), noise(3 << 20)).expect("it is written");
+    let (sender, at) = sender_of(&place, &["noise"]);
+    let full = fs::OpenOptions::new().write(true).open("/dev/full");
+    let arguments = [
+        "receive", "--peer", &at, "--no-lan", "-o", "-", "--state", "receiver",
+    ];
+    let mut command = place.command(&arguments);
+    command.stdout(full.expect("it is there"));
+    let output = finish(command.spawn().expect("it starts"));
+    let told = stderr(&output);
+    assert_eq!(output.status.code(), Some(UNAVAILABLE), "{told}");
+    assert!(
+        told.contains("noise: no space is left where standard output leads"),
+        "{told}"
+    );
+    assert!(told.contains("brings everything from its beginning"), "{told}");
+    sender.wait_for("at the receiver: no space is left where standard output leads");
+    sender.wait_for("brings everything from its beginning");
+    assert_eq!(sender.end(), Some(UNAVAILABLE));
+}
+
 /// No bars, no colours: how it ended, and nothing on standard output.
 #[test]
 fn in_pipes_each_end_says_one_line() {
@@ -362,14 +431,14 @@ fn in_pipes_each_end_says_one_line() {
     let [line] = lines(&told)[..] else {
         panic!("{told}")
     };
-    assert!(line.starts_with("received 5 B in 1 entries within "), "{told}");
+    assert!(line.starts_with("received 5 B in 1 entry within "), "{told}");
     let told = stderr(&sent);
     assert_eq!(sent.status.code(), Some(0), "{told}");
     let [waiting, line] = lines(&told)[..] else {
         panic!("{told}")
     };
     assert!(waiting.starts_with("waiting for the peer; "), "{told}");
-    assert!(line.starts_with("sent 5 B in 1 entries within "), "{told}");
+    assert!(line.starts_with("sent 5 B in 1 entry within "), "{told}");
     for output in [&received, &sent] {
         assert!(output.stdout.is_empty());
         assert!(!output.stderr.contains(&0x1b) && !output.stderr.contains(&b'\r'));

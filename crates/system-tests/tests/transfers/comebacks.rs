@@ -41,7 +41,7 @@ impl Broken {
         assert!(ended.success(), "{}", self.receiver.stderr());
         let told = self.receiver.stderr();
         // Of all connections: nothing is sent again.
-        assert!(told.contains("received 24.0 MB in 1 entries"), "{told}");
+        assert!(told.contains("received 24.0 MB in 1 entry"), "{told}");
         assert!(!told.contains("were there already"), "{told}");
         assert_done(&mut self.sender);
         self.ends.assert_all_there();
