@@ -165,9 +165,13 @@ pub const ORDERED_CHUNKS: u64 = 16;
 /// that a virtual machine's host has taken back: writes of 1 MiB took five times as long there as these.
 pub const WRITE_BYTES: usize = 256 << 10;
 
-/// Bytes that were written and may be lost by a power failure before the disk is told to take them: disks work in
-/// pieces of this size at their full speed, and so begin while others come.
+/// Bytes that were written before the disk is told to take them, and may be lost by a power failure, with what came in
+/// [`JOURNALS_TIME`]: disks work in pieces of this size at their full speed, and so begin while others come.
 pub const WRITE_BACK_BYTES: u64 = 16 << 20;
+
+/// How seldom journals are put on the disk, that say what of files is there: what has come since comes again after a
+/// power cut, and a disk has enough to do with the files.
+pub const JOURNALS_TIME: Duration = Duration::from_secs(1);
 
 /// The same of small files, of which the whole file system is told: seldom, as that also writes what others wrote.
 pub const WRITE_BACK_SMALL_BYTES: u64 = 256 << 20;

@@ -544,6 +544,17 @@ impl Incoming {
         }
     }
 
+    /// What the journal says is on disk, too. Others write on meanwhile.
+    pub(super) fn sync_journal(&self) -> io::Result<()> {
+        let file = self
+            .state()
+            .journal
+            .as_ref()
+            .map(JournalFile::to_sync)
+            .transpose()?;
+        file.map_or(Ok(()), |file| file.sync_data())
+    }
+
     /// The same, and the journal is on disk as well: nobody writes any more.
     pub(super) fn sync_for_good(&self) -> io::Result<()> {
         self.sync()?;

@@ -161,6 +161,11 @@ impl JournalFile {
         self.append(&records)
     }
 
+    /// What is to be on the disk, for whoever does not keep others from it for so long.
+    pub(super) fn to_sync(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
     /// The disk has what was recorded.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.file.sync_data()

@@ -9,13 +9,14 @@ use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use files_proto::EntryId;
 
 use super::file::Incoming;
 use crate::limits::{
-    KEEP_TIME_MAX, SMALL_FILE_BYTES, TURN, WRITE_BACK_BYTES, WRITE_BACK_BYTES_MAX, WRITE_BACK_SMALL_BYTES,
+    JOURNALS_TIME, KEEP_TIME_MAX, SMALL_FILE_BYTES, TURN, WRITE_BACK_BYTES, WRITE_BACK_BYTES_MAX,
+    WRITE_BACK_SMALL_BYTES,
 };
 
 #[derive(Default)]
@@ -96,16 +97,23 @@ impl WriteBack {
     /// The thread that has the disk take it, until the end; `failed` is told of files that it does not take, and
     /// `sync` has it take everything, and waits for it until it is told that this is over.
     pub(super) fn run(&self, failed: impl Fn(&Arc<Incoming>, &io::Error), sync: impl Fn(&dyn Fn() -> bool)) {
-        self.run_by(Incoming::sync, failed, sync);
+        self.run_by(
+            Incoming::sync,
+            (Incoming::sync_journal, JOURNALS_TIME),
+            failed,
+            sync,
+        );
     }
 
-    /// The same, where `take` has the disk take one file.
+    /// The same, where `take` has the disk take one file, and `record` its journal, of all so seldom.
     fn run_by(
         &self,
         take: impl Fn(&Incoming) -> io::Result<()>,
+        (record, pause): (impl Fn(&Incoming) -> io::Result<()>, Duration),
         failed: impl Fn(&Arc<Incoming>, &io::Error),
         sync: impl Fn(&dyn Fn() -> bool),
     ) {
+        let mut recorded_at = Instant::now();
         loop {
             let mut state = self
                 .changed
@@ -133,6 +141,10 @@ impl WriteBack {
                     Err(error) => failed(&file, &error),
                 }
             }
+            if recorded_at.elapsed() >= pause {
+                self.record(&record);
+                recorded_at = Instant::now();
+            }
             if small_bytes > 0 && !self.is_over() {
                 sync(&|| self.is_over());
             }
@@ -143,6 +155,15 @@ impl WriteBack {
             state.small_bytes -= small_bytes;
             drop(state);
             self.changed.notify_all();
+        }
+    }
+
+    /// Has the disk take what the journals say of files that it has taken. What it does not take comes again.
+    fn record(&self, record: impl Fn(&Incoming) -> io::Result<()>) {
+        while !self.is_over()
+            && let Some((_, file)) = { self.state().taken.pop_first() }
+        {
+            let _ = record(&file);
         }
     }
 
@@ -276,7 +297,13 @@ mod tests {
             Ok(())
         };
         let no_small = |_: &dyn Fn() -> bool| panic!("somebody waits");
-        write_back.run_by(take, |_, error| panic!("{error}"), no_small);
+        let no_journal = |_: &Incoming| panic!("somebody waits");
+        write_back.run_by(
+            take,
+            (no_journal, Duration::ZERO),
+            |_, error| panic!("{error}"),
+            no_small,
+        );
         assert_eq!(took.get(), 2);
         // A file that has come to its end meanwhile needs nothing.
         files[0].abandon(FailReason::Other);
@@ -289,6 +316,36 @@ mod tests {
             reader.finish().unwrap().chunks.len()
         });
         assert_eq!(kept, [1, 1]);
+    }
+
+    #[test]
+    fn a_power_cut_takes_nothing_of_what_was_on_the_disk_a_while_ago() {
+        let directory = tempfile::tempdir().unwrap();
+        let destination = Arc::new(Destination::open(directory.path()).unwrap());
+        let write_back = WriteBack::default();
+        let bytes = vec![7; 1 << 20];
+        let file = file(&destination, 1);
+        file.take(&bytes, 0, chunk_address(0, false, &bytes)).unwrap();
+        write_back.wrote(&file, WRITE_BACK_BYTES);
+        let kept = Cell::new(None);
+        let record = |file: &Incoming| {
+            file.sync_journal()?;
+            // After another start of the machine, at this moment.
+            let mut reader = Reader::new([9; 16]);
+            reader.push(&std::fs::read(directory.path().join("journal-1")).unwrap());
+            kept.set(Some(reader.finish().unwrap().chunks.len()));
+            write_back.end();
+            Ok(())
+        };
+        let no_small = |_: &dyn Fn() -> bool| panic!("there are none");
+        write_back.run_by(
+            Incoming::sync,
+            (record, Duration::ZERO),
+            |_, error| panic!("{error}"),
+            no_small,
+        );
+        assert_eq!(kept.get(), Some(1));
+        assert!(write_back.state().taken.is_empty());
     }
 
     #[test]
@@ -333,8 +390,13 @@ mod tests {
         files[0].abandon(FailReason::Other);
         let take = |_: &Incoming| Ok(());
         thread::scope(|scope| {
-            scope
-                .spawn(|| write_back.run_by(take, |_, error| panic!("{error}"), |_| panic!("no small ones")));
+            scope.spawn(|| {
+                let (failed, no_small) = (
+                    |_: &Arc<Incoming>, error: &io::Error| panic!("{error}"),
+                    |_: &dyn Fn() -> bool| panic!("no small ones"),
+                );
+                write_back.run_by(take, (take, LIMIT), failed, no_small);
+            });
             let state = write_back.state();
             let waited = write_back
                 .changed
