@@ -373,6 +373,21 @@ fn whoever_has_moved_to_another_path_is_told_of_the_end_there() {
     }
 }
 
+/// How long both ends' first messages take by the second connection, once both have it.
+fn greet_by_second(world: &mut World) -> Duration {
+    world.drive_until(|world| world.ends.iter().all(|end| end.connected.len() == 2));
+    for end in &mut world.ends {
+        end.ended.clear();
+        end.received.clear();
+    }
+    let begin = world.now();
+    for end in 0..2 {
+        world.send(end, "again", Delivery::unordered()).unwrap();
+    }
+    world.drive_until(|world| world.ends.iter().all(|end| !end.received.is_empty()));
+    world.now() - begin
+}
+
 /// A connection that is closing leaves nothing behind, and its path is one of the next.
 #[test]
 fn a_peer_that_was_told_of_the_end_can_be_met_again_at_the_same_addresses() {
@@ -384,17 +399,7 @@ fn a_peer_that_was_told_of_the_end_can_be_met_again_at_the_same_addresses() {
     world.ends[0].peers.close(now, peer, 7, b"enough");
     world.set_link(open());
     world.connect();
-    world.drive_until(|world| world.ends.iter().all(|end| end.connected.len() == 2));
-    for end in &mut world.ends {
-        end.ended.clear();
-        end.received.clear();
-    }
-    let begin = world.now();
-    for end in 0..2 {
-        world.send(end, "again", Delivery::unordered()).unwrap();
-    }
-    world.drive_until(|world| world.ends.iter().all(|end| !end.received.is_empty()));
-    let took = world.now() - begin;
+    let took = greet_by_second(&mut world);
     assert!(took < SECOND / 5, "{took:?}");
     talk(&mut world, 2);
     assert_eq!(world.is_relayed(), Some(false));
@@ -414,17 +419,7 @@ fn a_connection_goes_its_own_way_where_another_one_came_about_that_left_for_the_
         world.ends[0].peers = Peers::new(parameters(number));
         world.set_link(open());
         world.connect();
-        world.drive_until(|world| world.ends.iter().all(|end| end.connected.len() == 2));
-        for end in &mut world.ends {
-            end.ended.clear();
-            end.received.clear();
-        }
-        let begin = world.now();
-        for end in 0..2 {
-            world.send(end, "anew", Delivery::unordered()).unwrap();
-        }
-        world.drive_until(|world| world.ends.iter().all(|end| !end.received.is_empty()));
-        let took = world.now() - begin;
+        let took = greet_by_second(&mut world);
         assert!(took < SECOND / 5, "of peer {number}: {took:?}");
         // The paths are those of the connection that lives, where they lead to the same peer.
         world.set_relay(relay());
